@@ -1,0 +1,1 @@
+"""The world of ranks; the only package that imports mpi4py."""

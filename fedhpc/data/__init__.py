@@ -1,0 +1,1 @@
+"""Datasets on disk, partitions, batches and transforms."""

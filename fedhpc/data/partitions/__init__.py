@@ -1,0 +1,1 @@
+"""One file per rule for which client owns which samples."""

@@ -1,0 +1,1 @@
+"""One file per dataset: its raw layout on disk becomes samples."""

@@ -1,0 +1,30 @@
+"""Errors that are the user's to fix: one or two lines that name the file, key or client and the remedy."""
+
+from __future__ import annotations
+
+DONE, FAILED, BAD_USAGE, STOPPED_EARLY = 0, 1, 2, 75
+"""Exit codes of every command; 75 (EX_TEMPFAIL) asks a batch script to run the job again."""
+
+
+class FedhpcError(ValueError):
+    """A problem the user can fix; printed without a traceback."""
+
+    exit_code = FAILED
+
+
+class ConfigError(FedhpcError):
+    """A bad command line, configuration or request (an impossible partition, say)."""
+
+    exit_code = BAD_USAGE
+
+
+class DatasetError(FedhpcError):
+    """Data on disk that are missing, damaged or of another version."""
+
+
+def nearest(word: str, allowed: list[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the closest of `allowed`, or an empty string."""
+    import difflib
+
+    close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.5)
+    return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,0 +1,1 @@
+"""Algorithms, placement and the round loop."""

@@ -1,0 +1,1 @@
+"""From records to tables and plots; imports neither torch nor MPI."""

@@ -1,0 +1,1 @@
+"""Flat parameter vectors and exact sums."""
