@@ -31,9 +31,9 @@ class MpiJob(subprocess.Popen):
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
         self.num_ranks = int(command[2])
         self.folder = Path(tempfile.mkdtemp(prefix="fedhpc-mpi-"))
+        self.shared = Path(tempfile.mkdtemp(prefix="fedhpc-mpi-", dir="/dev/shm"))
         with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
-            # mpirun keeps its own files (sockets, segments) in this folder too: SIGKILL would leave them in /tmp.
-            settings = {"PRTE_MCA_prte_tmpdir_base": str(self.folder), **env}
+            settings = {**_folders_of_mpi(self.folder, self.shared), **env}
             streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             super().__init__(command, env=settings, cwd=cwd, start_new_session=True, **streams)
         _started.append(self)
@@ -69,8 +69,8 @@ def mpirun(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGS` on `n` ranks to its end, e.g. `mpirun(4, ["-m", "fedhpc", "run", config])`.
 
-    The exit code is the caller's to check. The test fails when the job does not end within `timeout` seconds (everything
-    of it is killed first) or when a rank outlives its mpirun by more than 5 s; it is skipped where there is no mpirun.
+    The exit code is the caller's to check. The test fails when the job does not end within `timeout` seconds (all of it
+    is killed first) or when a rank outlives its mpirun by more than 5 s; it is skipped where there is no mpirun.
     """
     job = start(n, args, env=env, cwd=cwd)
     try:
@@ -169,8 +169,18 @@ def kill_leftovers() -> None:
     while _started:
         job = _started.pop()
         left = job.kill_all()
-        shutil.rmtree(job.folder, ignore_errors=True)
+        for folder in (job.folder, job.shared):
+            shutil.rmtree(folder, ignore_errors=True)
         assert not left, f"processes {left} of {job.args} survive SIGKILL"
+
+
+def _folders_of_mpi(files: Path, memory: Path) -> dict[str, str]:
+    """Open MPI's sockets and shared segments go where we remove them: after SIGKILL it leaves them in place."""
+    return {
+        "PRTE_MCA_prte_tmpdir_base": str(files),
+        "OMPI_MCA_btl_sm_backing_directory": str(memory),
+        "OMPI_MCA_osc_sm_backing_directory": str(memory),
+    }
 
 
 def _stat(pid: int) -> list[str] | None:
