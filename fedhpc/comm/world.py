@@ -1,0 +1,164 @@
+"""The world of ranks as the rest of the package sees it: one rank and many ranks are the same code."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from fedhpc.errors import ConfigError, FedhpcError
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+_LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MPI_LOCALNRANKS")
+
+
+class World(Protocol):
+    """All ranks of one MPI job; buffers travel as buffers, only small metadata is pickled.
+
+    Attributes:
+        rank: this process, from 0.
+        size: number of ranks.
+        local_rank: place among the ranks that share this node's memory.
+        local_size: how many ranks share this node's memory.
+        host: name of the node, for messages only.
+        is_root: whether this is rank 0.
+        calls: how often each buffer collective ran.
+        moved: payload bytes this rank handed to each buffer collective.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    host: str
+    is_root: bool
+    calls: Counter[str]
+    moved: Counter[str]
+
+    def broadcast_(self, buf: torch.Tensor) -> None:
+        """Copy root's contiguous buffer to all ranks, in place."""
+
+    def reduce_sum_(self, buf: torch.Tensor) -> None:
+        """Add the contiguous buffers of all ranks, in place; the result is meaningful on root only."""
+
+    def gather(self, small: T) -> list[T] | None:
+        """Collect one small picklable object per rank on root, in rank order; None elsewhere."""
+
+    def share(self, small: T) -> T:
+        """Give root's small picklable object to every rank."""
+
+    def gather_node(self, small: T) -> list[T]:
+        """Collect one small object from each rank of this node, on each of them, in local-rank order."""
+
+    def exchange(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> None:
+        """Send one buffer to each rank named in `sends` and fill one from each rank in `receives`."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def agree(self, problem: BaseException | str | None) -> None:
+        """Raise the same error on every rank if any rank has a problem; collective."""
+
+    def abort(self, code: int) -> None:
+        """End the whole job now."""
+
+    def close(self) -> None:
+        """Leave the world in order; collective."""
+
+
+class SoloWorld:
+    """One process without any MPI library."""
+
+    rank = local_rank = 0
+    size = local_size = 1
+    is_root = True
+
+    def __init__(self) -> None:
+        self.host = socket.gethostname()
+        self.calls: Counter[str] = Counter()
+        self.moved: Counter[str] = Counter()
+
+    def broadcast_(self, buf: torch.Tensor) -> None:
+        """Count the call; there is nobody to send to."""
+        self.calls["broadcast"] += 1
+
+    def reduce_sum_(self, buf: torch.Tensor) -> None:
+        """Count the call; the sum over one rank is the buffer."""
+        self.calls["reduce"] += 1
+
+    def gather(self, small: T) -> list[T] | None:
+        """Return a list of one."""
+        return [small]
+
+    def share(self, small: T) -> T:
+        """Return the object."""
+        return small
+
+    def gather_node(self, small: T) -> list[T]:
+        """Return a list of one."""
+        return [small]
+
+    def exchange(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> None:
+        """Check that nobody else is named."""
+        assert not sends and not receives, "a world of one rank has no peers"
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def agree(self, problem: BaseException | str | None) -> None:
+        """Raise the problem, if there is one."""
+        if isinstance(problem, BaseException):
+            raise problem
+        if problem is not None:
+            raise FedhpcError(problem)
+
+    def abort(self, code: int) -> None:
+        """End the process without clean-up."""
+        os._exit(code)
+
+    def close(self) -> None:
+        """Return at once."""
+
+
+def started_by_launcher(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether mpirun, mpiexec or srun started this process (by the variables they set for each rank)."""
+    env = os.environ if environment is None else environment
+    if any(name in env for name in _LAUNCHER_VARIABLES):
+        return True
+    return int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+
+
+def expected_size(environment: Mapping[str, str] | None = None) -> int:
+    """Number of ranks the scheduler's step was asked to start; 1 where nothing says so."""
+    env = os.environ if environment is None else environment
+    if "SLURM_PROCID" not in env:
+        return 1
+    return int(env.get("SLURM_STEP_NUM_TASKS", env.get("SLURM_NTASKS", "1")))
+
+
+def open_world() -> World:
+    """Return the world this process was started in; mpi4py is imported only under a launcher.
+
+    Raises:
+        ConfigError: the scheduler started several processes but MPI sees one rank, so that the launcher
+            and the MPI library do not match and the job would run as that many separate copies.
+    """
+    world: World
+    if started_by_launcher():
+        from fedhpc.comm.mpi import MpiWorld
+
+        world = MpiWorld()
+    else:
+        world = SoloWorld()
+    if world.size == 1 and (wanted := expected_size()) > 1:
+        raise ConfigError(
+            f"Slurm started {wanted} tasks but MPI sees 1 rank, so {wanted} separate copies would run: "
+            "start with `srun --mpi=pmix` (Open MPI), `srun --mpi=pmi2` (MPICH) or the mpirun of this MPI library"
+        )
+    return world

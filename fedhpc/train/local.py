@@ -1,0 +1,149 @@
+"""One client's work in one round, on this rank's single model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhpc.data.batches import BatchPlan
+from fedhpc.data.samples import Batch, Samples
+from fedhpc.objectives.base import Objective
+from fedhpc.seeding import derive
+from fedhpc.tensors.vector import ParameterVector
+from fedhpc.train.correction import Correction
+from fedhpc.train.solver import LocalSolver
+
+Transform = Callable[[Tensor, "torch.Generator | None", bool], Tensor]
+"""(raw samples [n, ...], generator of the augmentation's stream, train?) -> model input."""
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """How clients train.
+
+    Attributes:
+        seed: of the run; streams are derived from it by client and round.
+        lr: learning rate of round 0.
+        lr_decay: factor per round.
+        weight_decay: λ of the local objective (the optimizer applies it; full gradients add it too).
+    """
+
+    seed: int
+    lr: float
+    lr_decay: float = 1.0
+    weight_decay: float = 0.0
+
+    def lr_of(self, round: int) -> float:
+        """Learning rate of a round, `lr · lr_decay^round`."""
+        return self.lr * self.lr_decay**round
+
+
+class LocalTrainer:
+    """The model of this rank and all it takes to train it; clients use it one after another.
+
+    Nothing of one client reaches the next: weights and buffers are set before each training, the optimizer is
+    reset, and the random streams (batches, augmentation, dropout) are named by client and round.
+    """
+
+    def __init__(
+        self,
+        vector: ParameterVector,
+        objective: Objective,
+        solver: LocalSolver,
+        transform: Transform,
+        batches: BatchPlan,
+        settings: LocalSettings,
+    ) -> None:
+        self.vector = vector
+        self.objective = objective
+        self.solver = solver
+        self.transform = transform
+        self.batches = batches
+        self.settings = settings
+
+    def begin(
+        self, client: int, round: int, samples: Samples, weights: Tensor, buffers: Tensor, relative_size: float
+    ) -> LocalTraining:
+        """Put the broadcast model in place for one client and return its training.
+
+        Args:
+            client: whose samples these are.
+            round: rounds done so far.
+            samples: the client's training samples.
+            weights: [num_weights] where it starts.
+            buffers: [num_buffer_values] batch-norm statistics it starts from.
+            relative_size: w_i = N·n_i/Σn, 1 for a client of average size.
+        """
+        self.vector.weights.copy_(weights)
+        self.vector.buffers.copy_(buffers)
+        self.solver.reset(self.settings.lr_of(round))
+        torch.manual_seed(derive(self.settings.seed, "dropout", client, round) % 2**63)
+        self.objective.train()
+        return LocalTraining(self, client, round, samples, relative_size)
+
+
+class LocalTraining:
+    """What a federated algorithm sees of one client in one round.
+
+    Attributes:
+        client: its id.
+        round: rounds done so far; `lr` is this round's.
+        num_samples: size of its training set, n_i.
+        relative_size: w_i = N·n_i/Σn.
+        num_steps: local steps actually taken (0 before `train`), K_i.
+        lr: learning rate of this round, η_t.
+        first_lr: learning rate of round 0, η_0.
+    """
+
+    def __init__(self, trainer: LocalTrainer, client: int, round: int, samples: Samples, relative_size: float) -> None:
+        self._trainer = trainer
+        self._samples = samples
+        self.client = client
+        self.round = round
+        self.num_samples = len(samples.y)
+        self.relative_size = relative_size
+        self.num_steps = 0
+        self.lr = trainer.settings.lr_of(round)
+        self.first_lr = trainer.settings.lr
+        self._loss: Tensor | None = None
+
+    def train(self, correction: Correction | None = None) -> Tensor:
+        """Take this round's local steps; returns the weights y_i (a view that the next client overwrites)."""
+        trainer = self._trainer
+        noise = torch.Generator().manual_seed(
+            derive(trainer.settings.seed, "augment", self.client, self.round) % 2**63
+        )
+        for positions in trainer.batches.batches(self.client, self.round, self.num_samples):
+            report = trainer.solver.step([self._batch(p, noise) for p in positions], correction)
+            self._loss = report.loss if self._loss is None else self._loss + report.loss
+            self.num_steps += 1
+        return trainer.vector.weights
+
+    def full_gradient(self, batch_size: int = 256) -> Tensor:
+        """[num_weights] gradient of the local objective on all local samples at the current weights, with λ·y.
+
+        Samples pass in batches without augmentation, in evaluation mode, so that buffers stay.
+        """
+        vector, objective = self._trainer.vector, self._trainer.objective
+        total = torch.zeros_like(vector.weights)
+        objective.eval()
+        for start in range(0, self.num_samples, batch_size):
+            positions = np.arange(start, min(start + batch_size, self.num_samples))
+            vector.zero_grads()
+            objective.backward([self._batch(positions, None, train=False)])
+            total.add_(vector.grads, alpha=len(positions) / self.num_samples)
+        objective.train()
+        return total.add_(vector.weights, alpha=self._trainer.settings.weight_decay)
+
+    @property
+    def mean_loss(self) -> float:
+        """Loss averaged over the local steps; NaN before any."""
+        return float(self._loss) / self.num_steps if self._loss is not None else float("nan")
+
+    def _batch(self, positions: np.ndarray, noise: torch.Generator | None, train: bool = True) -> Batch:
+        index = torch.from_numpy(positions).to(self._samples.y.device)
+        return Batch(self._trainer.transform(self._samples.x[index], noise, train), self._samples.y[index])
