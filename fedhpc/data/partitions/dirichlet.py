@@ -49,8 +49,10 @@ class Dirichlet:
                 f"need {self.clients * self.min_samples} and {self.clients}; there are {len(train)} and {len(test)}"
             )
         shares = self._shares(table.num_classes, seed)
+        offsets = generator(seed, "partition", "dirichlet", "offsets").random(table.num_classes)
         train_counts, test_counts = (
-            _cut_counts(shares, np.bincount(table.labels[s], minlength=table.num_classes)) for s in (train, test)
+            _cut_counts(shares, np.bincount(table.labels[s], minlength=table.num_classes), offsets)
+            for s in (train, test)
         )
         fed = _feed_train(train_counts, self.min_samples)
         given = _feed_test(test_counts, train_counts)
@@ -71,9 +73,13 @@ class Dirichlet:
         return np.array(rows)
 
 
-def _cut_counts(shares: np.ndarray, class_sizes: np.ndarray) -> np.ndarray:
-    """Turn shares into whole counts [clients, num_classes] that use every sample, each within one of its share."""
-    borders = np.floor(np.cumsum(shares, axis=1) * class_sizes[:, None] + 0.5).astype(np.int64)
+def _cut_counts(shares: np.ndarray, class_sizes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Turn shares into whole counts [clients, num_classes] that use every sample, each within one of its share.
+
+    Each class rounds its borders at an offset of its own (in [0, 1)): rounded alike, even shares of small classes
+    would leave the same clients empty-handed in every class.
+    """
+    borders = np.floor(np.cumsum(shares, axis=1) * class_sizes[:, None] + offsets[:, None]).astype(np.int64)
     borders = np.minimum(borders, class_sizes[:, None])
     borders[:, -1] = class_sizes
     return np.diff(borders, axis=1, prepend=0).T.copy()
