@@ -1,14 +1,13 @@
 """What a configuration class says about its keys: sections, plug-in sections, limits, one line of help.
 
-A configuration is a dataclass. A field whose type is a `Section` is a section, a field made by `plugin()` is a section
-whose keys come from the chosen plug-in's own dataclass, everything else is a key. Nothing else has to be told: a new
-section, or a new kind of file, is a new class.
+A configuration is a dataclass. A field whose type is a `Section` is a section, a field marked with `Plugin` is a
+section whose keys come from the chosen plug-in's own dataclass, everything else is a key. Marks stand in `Annotated`; a
+string among them is the key's help. Nothing else has to be told: a new section, or a new kind of file, is a new class.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 import typing
@@ -18,8 +17,6 @@ from typing import Annotated, Any, Literal
 
 from fedhpc import registry
 from fedhpc.errors import ConfigError, nearest
-
-_PLUGIN = "fedhpc.plugin"
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Plugin:
-    """Where a plug-in section finds its dataclass: attribute `attribute` of `package`.<value of the key `key`>."""
+    """Marks a field as a section whose keys are those of the dataclass `attribute` in a module of `package`.
+
+    The section's own key `key` names the module; without a `default` it is required. A field whose class default is
+    None may be left out.
+    """
 
     package: str
     key: str
     attribute: str
-    default: str | None
+    default: str | None = None
 
     def load(self, name: str) -> type[Any]:
         """The dataclass of a plug-in.
@@ -97,17 +98,6 @@ class Plugin:
         if not (isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__):
             raise TypeError(f"{module.__name__}.{self.attribute} must be a dataclass that is defined in that file")
         return cls
-
-
-def plugin(package: str, key: str, attribute: str, default: str | None = None) -> Any:
-    """Make a field whose keys are the fields of a plug-in's dataclass, the plug-in being named by `key`.
-
-    Without a `default` the section is required.
-    """
-    chosen = Plugin(package, key, attribute, default)
-    if default is None:
-        return dataclasses.field(metadata={_PLUGIN: chosen})
-    return dataclasses.field(default_factory=lambda: chosen.load(default)(), metadata={_PLUGIN: chosen})
 
 
 def plugin_name(instance: Any) -> str:
@@ -125,7 +115,7 @@ class Key:
     default: Any
     section: type[Section] | None
     plugin: Plugin | None
-    marks: tuple[Any, ...]
+    marks: tuple[Limits | NameIn, ...]
     help: str
 
     @property
@@ -134,9 +124,17 @@ class Key:
         return self.default is MISSING and self.section is None and self.plugin is None
 
 
-@functools.cache
+_known: dict[Any, tuple[Key, ...]] = {}
+
+
 def keys_of(cls: type[Any]) -> tuple[Key, ...]:
     """The keys of a configuration dataclass, in order."""
+    if cls not in _known:
+        _known[cls] = _keys_of(cls)
+    return _known[cls]
+
+
+def _keys_of(cls: type[Any]) -> tuple[Key, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return tuple(_key(field, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
 
@@ -147,15 +145,16 @@ def _key(field: dataclasses.Field[Any], hint: Any) -> Key:
         extras, hint = hint.__metadata__, hint.__origin__
     members = [h for h in _members(hint) if h is not type(None)]
     section = members[0] if len(members) == 1 and isinstance(members[0], type) else None
+    plugins = [m for m in extras if isinstance(m, Plugin)]
     default = field.default if field.default_factory is MISSING else field.default_factory
     return Key(
         name=field.name,
         hint=hint,
-        optional=type(None) in _members(hint),
+        optional=type(None) in _members(hint) or (bool(plugins) and default is None),
         default=default,
         section=section if section is not None and issubclass(section, Section) else None,
-        plugin=field.metadata.get(_PLUGIN),
-        marks=tuple(m for m in extras if not isinstance(m, str)),
+        plugin=plugins[0] if plugins else None,
+        marks=tuple(m for m in extras if isinstance(m, (Limits, NameIn))),
         help=" ".join(m for m in extras if isinstance(m, str)),
     )
 

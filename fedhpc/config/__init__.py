@@ -1,0 +1,85 @@
+"""The configuration: one YAML file and command-line options, checked strictly, saved resolved.
+
+`sections.py` says which keys there are. To add a section, write its dataclass and a field of `RunConfig`; for another
+kind of file (a study, a sweep), write another top-level dataclass and hand it to `load`. Neither torch, MPI nor HDF5 is
+imported to judge a configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedhpc.config.help import describe_keys
+from fedhpc.config.load import from_tree, load
+from fedhpc.config.schema import Limits, NameIn, Plugin, Section, plugin_name, to_tree
+from fedhpc.config.sections import (
+    AggregationConfig,
+    CheckpointConfig,
+    CohortConfig,
+    DataConfig,
+    DeviceConfig,
+    EvaluateConfig,
+    LocalConfig,
+    ModelConfig,
+    PersonalizeConfig,
+    RunConfig,
+    ServerConfig,
+    TransformConfig,
+)
+from fedhpc.config.yamltext import parse_yaml, read_yaml, to_yaml
+
+__all__ = [
+    "AggregationConfig",
+    "CheckpointConfig",
+    "CohortConfig",
+    "DataConfig",
+    "DeviceConfig",
+    "EvaluateConfig",
+    "Limits",
+    "LocalConfig",
+    "ModelConfig",
+    "NameIn",
+    "PersonalizeConfig",
+    "Plugin",
+    "RunConfig",
+    "Section",
+    "ServerConfig",
+    "TransformConfig",
+    "describe_keys",
+    "diff",
+    "from_tree",
+    "load",
+    "load_config",
+    "parse_yaml",
+    "plugin_name",
+    "read_yaml",
+    "to_tree",
+    "to_yaml",
+]
+
+
+def load_config(path: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read the configuration of a run; `overrides` are command-line words such as `["--local.lr", "0.1"]`.
+
+    Raises:
+        ConfigError: anything at all is wrong; names the file (or the command line), the key and what is allowed.
+    """
+    return load(RunConfig, path, overrides)
+
+
+def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """The dotted keys whose values differ between two resolved configurations (`RunConfig.to_dict`), sorted."""
+    left, right = dict(_flat(a, "")), dict(_flat(b, ""))
+    missing = object()
+    return sorted(key for key in left.keys() | right.keys() if left.get(key, missing) != right.get(key, missing))
+
+
+def _flat(tree: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            pairs += _flat(value, f"{prefix}{key}.")
+        else:
+            pairs.append((f"{prefix}{key}", list(value) if isinstance(value, tuple) else value))
+    return pairs
