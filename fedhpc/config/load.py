@@ -31,12 +31,12 @@ def load(kind: type[T], path: str, overrides: Sequence[str] = ()) -> T:
     Raises:
         ConfigError: anything at all is wrong; names the file (or the command line), the key and what is allowed.
     """
-    return _Builder(kind, path, read_yaml(path), parse_options(overrides)).build()  # type: ignore[no-any-return]
+    return _Builder(kind, path, read_yaml(path), parse_options(overrides)).build()
 
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], source: str) -> T:
     """Make a configuration from nested plain values, as strictly as from a file; `source` is named in errors."""
-    return _Builder(kind, source, tree, {}).build()  # type: ignore[no-any-return]
+    return _Builder(kind, source, tree, {}).build()
 
 
 class _Builder:
@@ -139,8 +139,11 @@ class _Builder:
         return value
 
     def _fail(self, path: str, problem: str) -> ConfigError:
-        source = f"command line: --{path}" if path in self.options else f"{self.source}: {path}"
-        return ConfigError(f"{source} {problem}")
+        return ConfigError(f"{self._blame(path, 'command line: --', f'{self.source}: ')}{path} {problem}")
+
+    def _blame(self, path: str, option: str, file: str) -> str:
+        """`option` if the command line gave the key or something below it, else `file`."""
+        return option if any(o == path or o.startswith(f"{path}.") for o in self.options) else file
 
     def _placed(self, path: str, message: str) -> ConfigError:
         """A class's own complaint, with the place of its key in front."""
@@ -151,8 +154,7 @@ class _Builder:
 
     def _unknown(self, path: str, name: str, allowed: list[str]) -> ConfigError:
         where = f"{path}.{name}" if path else name
-        by_option = any(option == where or option.startswith(f"{where}.") for option in self.options)
-        source = "command line" if by_option else self.source
+        source = self._blame(where, "command line", self.source)
         place = f"{path} has" if path else "there are"
         return ConfigError(
             f"{source}: unknown key '{where}'{guess(self.kind, path, name, allowed)}; {place}: {', '.join(allowed)}"

@@ -67,7 +67,7 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        raise ConfigError(f"{source}:{at} {error.problem or error.context}") from None
+        raise ConfigError(f"{source}:{at} {', '.join(p for p in (error.context, error.problem) if p)}") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{source}: not YAML: {str(error).splitlines()[0]}") from None
     if found is None:

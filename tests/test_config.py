@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from fedhpc.config import (
+    Limits,
+    Plugin,
+    RunConfig,
+    Section,
+    describe_keys,
+    diff,
+    load,
+    load_config,
+    parse_yaml,
+    to_tree,
+    to_yaml,
+)
+from fedhpc.errors import ConfigError
+
+MINIMAL = "rounds: 3\npartition: {kind: iid, clients: 4}\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str | bytes) -> str:
+        path = tmp_path / "run.yaml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return str(path)
+
+    return write
+
+
+def problem(path: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    message = str(caught.value)
+    assert message.count("\n") <= 1
+    assert len(message) < 700
+    return message
+
+
+def test_a_minimal_file_gives_the_defaults(write):
+    config = load_config(write(MINIMAL))
+    assert (config.rounds, config.seed, config.partition_kind, config.algorithm_name) == (3, 0, "iid", "fedavg")
+    assert (config.partition.clients, config.partition.test_fraction) == (4, 0.2)
+    assert (config.local.epochs, config.local.steps, config.local.lr) == (1, None, 0.1)
+    assert config.model.hidden == (64,)
+
+
+def test_values_of_the_file_arrive_with_their_types(write):
+    config = load_config(
+        write(
+            "rounds: 7\nseed: 010\npartition: {kind: dirichlet, clients: 5, alpha: 1}\n"
+            "algorithm: {name: fedprox, mu: 1e-3, weighting: uniform}\n"
+            "local: {lr: 1e-2, steps: 12, clip: .5}\nmodel: {hidden: [32, 16], dtype: float64}\n"
+            "data: {transform: {mean: [0, 0.5], flip: true}}\n"
+        )
+    )
+    assert (config.seed, config.partition.alpha, config.algorithm.mu, config.local.lr) == (10, 1.0, 1e-3, 1e-2)
+    assert isinstance(config.partition.alpha, float)
+    assert (config.local.steps, config.local.epochs, config.local.clip) == (12, None, 0.5)
+    assert config.data.transform.mean == (0.0, 0.5)
+    assert config.data.transform.flip is True
+
+
+def test_overrides_win_and_the_last_of_a_key_counts(write):
+    config = load_config(
+        write(MINIMAL + "local: {lr: 0.5, batch_size: 10}\n"),
+        [
+            "--local.lr",
+            "1e-3",
+            "--rounds=5",
+            "--local.lr",
+            "0.2",
+            "--model.hidden",
+            "[8, 8]",
+            "--model.weights",
+            "null",
+        ],
+    )
+    assert (config.local.lr, config.local.batch_size, config.rounds, config.model.hidden) == (0.2, 10, 5, (8, 8))
+
+
+def test_choosing_another_plugin_keeps_shared_keys_and_drops_the_rest_aloud(write, caplog):
+    path = write("rounds: 1\npartition: {kind: dirichlet, clients: 4, alpha: 0.1}\n")
+    config = load_config(path, ["--partition.kind", "iid"])
+    assert (config.partition_kind, config.partition.clients) == ("iid", 4)
+    assert "partition.alpha belongs to dirichlet and is dropped" in caplog.text
+    assert "unknown key 'partition.alpha'" in problem(path, "--partition.kind", "iid", "--partition.alpha", "1")
+    path = write("rounds: 1\npartition: {kind: dirichlet, clients: 4, alhpa: 0.1}\n")
+    assert "unknown key 'partition.alhpa'" in problem(path, "--partition.kind", "iid")
+
+
+def test_print_config_loads_back_to_an_equal_config(write, tmp_path):
+    config = load_config(
+        write(MINIMAL), ["--data.root", "no", "--data.dataset", "1e-3", "--local.lr=1e-5", "--model.weights", "null "]
+    )
+    again = tmp_path / "again.yaml"
+    again.write_text(config.to_yaml())
+    assert load_config(str(again)) == config
+    assert RunConfig.from_dict(config.to_dict()) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert diff(config.to_dict(), load_config(str(again)).to_dict()) == []
+
+
+def test_diff_names_dotted_keys(write):
+    a = load_config(write(MINIMAL)).to_dict()
+    b = load_config(write(MINIMAL), ["--local.lr", "0.2", "--algorithm.name", "fedprox"]).to_dict()
+    assert diff(a, b) == ["algorithm.mu", "algorithm.name", "algorithm.server_lr", "local.lr"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("local: {lrr: 0.1}", ["run.yaml: unknown key 'local.lrr'", "did you mean 'local.lr'?", "batch_size"]),
+        ("lr: 0.1", ["unknown key 'lr'", "did you mean 'local.lr'?"]),
+        ("locals: {lr: 0.1}", ["unknown key 'locals'", "did you mean 'local'?"]),
+        (
+            "data: {transform: {flop: true}}",
+            ["unknown key 'data.transform.flop'", "did you mean 'data.transform.flip'?"],
+        ),
+        ("1: 2", ["unknown key '1'"]),
+        ("local: {lr: fast}", ["local.lr must be a number, got 'fast'"]),
+        ("local: {batch_size: 1.5}", ["local.batch_size must be an integer, got 1.5"]),
+        ("local: {batch_size: 1e2}", ["local.batch_size must be an integer"]),
+        ("local: {batch_size: true}", ["local.batch_size must be an integer, got True"]),
+        ("local: {lr: true}", ["local.lr must be a number, got True"]),
+        ("local: {lr: .nan}", ["local.lr must be finite"]),
+        ("local: {lr: .inf}", ["local.lr must be finite"]),
+        ("local: {lr: 1e999}", ["local.lr must be finite"]),
+        ("local: {lr: 0}", ["run.yaml: local.lr must be above 0, got 0"]),
+        ("local: {lr: null}", ["local.lr must be a number, got null"]),
+        ("local: {lr: [0.1]}", ["local.lr must be a number"]),
+        ("local: {momentum: 1}", ["local.momentum must be at least 0 and below 1"]),
+        ("local: {optimizer: rmsprop}", ["local.optimizer must be one of sgd, adam, got 'rmsprop'"]),
+        ("local: {epochs: 1, steps: 2}", ["local.steps (2) and epochs (1) exclude each other"]),
+        ("local: {objective: erms}", ["local.objective must be one of", "did you mean 'erm'?"]),
+        ("local: 3", ["local is a section", "got 3"]),
+        ("algorithm: fedavg", ["algorithm is a section", "'fedavg'"]),
+        ("algorithm: {name: fedavgg}", ["algorithm.name must be one of", "did you mean 'fedavg'?"]),
+        ("algorithm: {name: [fedavg]}", ["algorithm.name must be one of"]),
+        (
+            "algorithm: {name: fedavg, mu: 1}",
+            ["unknown key 'algorithm.mu'", "algorithm has: name, server_lr, weighting"],
+        ),
+        ("algorithm: {name: fedprox, mu: -1}", ["run.yaml: algorithm.mu must be at least 0, got -1"]),
+        ("algorithm: {weighting: equal}", ["algorithm.weighting must be one of uniform, samples"]),
+        ("model: {name: transformer}", ["model.name must be one of", "mlp"]),
+        ("model: {hidden: [8, 0]}", ["model.hidden must be at least 1, got 0"]),
+        ("model: {hidden: 8}", ["model.hidden must be a list of integers, got 8"]),
+        ("model: {weights: 5}", ["model.weights must be text or null, got 5"]),
+        ("cohort: {size: 2, fraction: 0.5}", ["cohort.size (2) and fraction (0.5) exclude each other"]),
+        ("evaluate: {target_accuracy: 90}", ["evaluate.target_accuracy must be above 0 and at most 1, got 90"]),
+        ("device: {name: gpu}", ["device.name must be one of auto, cpu, cuda, cuda:N, got 'gpu'"]),
+        ("data: {dataset: nothing_known}", ["data.dataset must be one of", "digits"]),
+        (
+            "data: {transform: {mean: [0, 0], std: [1]}}",
+            ["data.transform.std must have as many numbers as mean (2), got 1"],
+        ),
+        ("data: {transform: {flip: 1}}", ["data.transform.flip must be true or false, got 1"]),
+        ("seed: -1", ["seed must be at least 0"]),
+        ("seed: 99999999999999999999999", ["seed must be at least 0 and below"]),
+        ("checkpoint: {keep: 0}", ["checkpoint.keep must be at least 1, got 0"]),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_what_is_allowed(write, text, parts):
+    message = problem(write(MINIMAL + text + "\n"))
+    assert "run.yaml: " in message
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("partition: {kind: iid, clients: 2}", "required key 'rounds' is missing (an integer)"),
+        ("rounds: 1", "required key 'partition.kind' is missing (one of "),
+        ("rounds: 1\npartition: {clients: 2}", "required key 'partition.kind' is missing"),
+        ("rounds: 1\npartition: {kind: iid}", "required key 'partition.clients' is missing (an integer)"),
+        ("rounds: 0\npartition: {kind: iid, clients: 1}", "rounds must be at least 1, got 0"),
+        ("rounds: 1\npartition: {kind: iid, clients: 0}", "partition.clients"),
+        ("rounds: 1\npartition: {kind: idd, clients: 1}", "partition.kind must be one of"),
+    ],
+)
+def test_what_is_required_is_named(write, text, part):
+    assert part in problem(write(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "is empty"),
+        ("# only a comment\n", "is empty"),
+        ("- 1\n- 2\n", "holds a list, not a mapping"),
+        ("just text", "holds a str, not a mapping"),
+        ("rounds: [1, 2\n", "line 2"),
+        ("rounds: 1\nrounds: 2\n", "line 2, column 1: key 'rounds' stands twice"),
+        ("local: {lr: 1, lr: 2}\n", "key 'lr' stands twice"),
+        ("a: 1\n---\nb: 2\n", "single document"),
+        ("rounds: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("rounds: *nowhere\n", "undefined alias"),
+        ("? [a, b]\n: 1\n", "found unhashable key"),
+        ("? {a: b}\n: 1\n", "run.yaml:"),
+        ("rounds: " + "[" * 5000 + "\n", "run.yaml"),
+        ("rounds: " + "9" * 5000 + "\n", "not YAML"),
+        ("rounds: \x00\n", "not YAML"),
+        ("\trounds: 1\n", "line 1"),
+        (b"rounds: \xff\xfe\n", "is not UTF-8 (byte 8)"),
+        (b"\xff\xfer\x00", "is not UTF-8"),
+        (b"# " + b"x" * (1 << 20), "larger than 1 MiB"),
+    ],
+)
+def test_what_is_not_one_yaml_mapping_is_refused_in_a_line(write, text, part):
+    assert part in problem(write(text))
+
+
+def test_unreadable_files_are_named(tmp_path):
+    assert "no such configuration file" in problem(str(tmp_path / "absent.yaml"))
+    assert "cannot be read" in problem(str(tmp_path))
+    assert "cannot be read" in problem("a\0b")
+
+
+def test_an_alias_bomb_stays_a_short_message(write):
+    levels = "".join(f"a{i}: &a{i} [{', '.join(['*a' + str(i - 1)] * 9)}]\n" for i in range(1, 30))
+    assert "unknown key 'a0'" in problem(write("a0: &a0 [x]\n" + levels))
+    nested = "local: {lr: [&b0 [x], " + ", ".join(f"&b{i} [*b{i - 1}, *b{i - 1}]" for i in range(1, 12)) + "]}\n"
+    assert "local.lr must be a number" in problem(write(MINIMAL + nested))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        (["--local.lrr", "1"], "command line: unknown key 'local.lrr' (did you mean 'local.lr'?)"),
+        (["--nothing.at.all", "1"], "command line: unknown key 'nothing'"),
+        (["--rounds.x", "1"], "command line: --rounds.x: 'rounds' is not a section"),
+        (["--local.lr.x", "1"], "command line: --local.lr must be a number"),
+        (["--local.lr"], "command line: --local.lr needs a value"),
+        (["--local.lr", "--rounds", "2"], "command line: --local.lr needs a value"),
+        (["local.lr=2"], "command line: 'local.lr=2' is not an option"),
+        (["--local.lr", "-1"], "command line: --local.lr must be above 0, got -1"),
+        (["--local.lr", "fast"], "command line: --local.lr must be a number, got 'fast'"),
+        (["--local", "{lr: 1}"], "command line: --local is a section"),
+        (["--rounds", "1.5"], "command line: --rounds must be an integer, got '1.5'"),
+        (["--rounds="], "command line: --rounds must be an integer, got ''"),
+        (["--algorithm.name", "feddin"], "command line: --algorithm.name must be one of"),
+        (["--partition.clients", "0"], "command line: --partition.clients"),
+        (["--partition.test_fraction", "1.5"], "command line: --partition.test_fraction"),
+    ],
+)
+def test_a_wrong_option_names_the_command_line(write, overrides, part):
+    assert part in problem(write(MINIMAL), *overrides)
+
+
+def test_data_that_are_not_embedded_need_a_root(write):
+    assert load_config(write(MINIMAL + "data: {dataset: anything, root: somewhere}\n")).data.root == "somewhere"
+
+
+def test_an_empty_section_takes_its_defaults(write):
+    assert load_config(write(MINIMAL + "local:\ncohort:\n")) == load_config(write(MINIMAL))
+
+
+def test_yaml_1_2_text_stays_text_and_comes_back(tmp_path):
+    tree = {
+        "a": "no",
+        "b": "1e-3",
+        "c": "2024-01-01",
+        "d": "1:30",
+        "e": 1e-5,
+        "f": [1, 2.5],
+        "g": None,
+        "h": "",
+        "i": "ü",
+    }
+    assert parse_yaml(to_yaml(tree), "text") == tree
+    assert parse_yaml("x: no\ny: 12:30\nz: 2024-01-01\n", "text") == {"x": "no", "y": "12:30", "z": "2024-01-01"}
+
+
+def test_every_key_can_be_set_by_an_option_and_is_described(write):
+    path = write(MINIMAL)
+    text = describe_keys(RunConfig)
+    for name, value in to_tree(load_config(path)).items():
+        assert f"  {name}" in text
+        for key, given in value.items() if isinstance(value, dict) else ():
+            if given is not None and not isinstance(given, dict) and key != "epochs":
+                load_config(path, [f"--{name}.{key}={given}"])
+    assert "local.lr " in text
+    assert "algorithm.mu (fedprox)" in text
+
+
+def test_loading_a_config_imports_neither_torch_nor_mpi_nor_hdf5(write):
+    code = (
+        "import sys\nfrom fedhpc.config import load_config\n"
+        f"for a in ('fedavg', 'fedprox'): load_config({write(MINIMAL)!r}, ['--algorithm.name', a])\n"
+        "heavy = {'torch', 'torchvision', 'mpi4py', 'h5py', 'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@dataclass(frozen=True)
+class Timeline(Section):
+    """A section a later study might add."""
+
+    tasks: Annotated[int, Limits(at_least=1)] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Section):
+    """Another kind of file: a whole run inside, an optional section, a list."""
+
+    algorithms: tuple[str, ...]
+    run: RunConfig
+    timeline: Timeline | None = None
+    other: Annotated[Any, Plugin("fedhpc.federated.algorithms", "name", "ALGORITHM")] = None
+    inner: Timeline = field(default_factory=Timeline)
+
+
+def test_another_kind_of_file_is_only_another_class(write):
+    path = write("algorithms: [fedavg, fedprox]\nrun:\n  rounds: 2\n  partition: {kind: iid, clients: 2}\n")
+    study = load(Study, path, ["--run.local.lr", "0.3"])
+    assert (study.algorithms, study.run.local.lr, study.timeline, study.other) == (
+        ("fedavg", "fedprox"),
+        0.3,
+        None,
+        None,
+    )
+    assert load(Study, write(to_yaml(to_tree(study)))) == study
+    chosen = load(Study, path, ["--timeline.tasks", "3", "--other.name", "fedprox", "--other.mu", "2"])
+    assert (chosen.timeline, chosen.other.mu) == (Timeline(3), 2.0)
+    with pytest.raises(ConfigError, match=r"timeline.tasks must be at least 1, got 0"):
+        load(
+            Study, write("algorithms: []\nrun: {rounds: 1, partition: {kind: iid, clients: 2}}\ntimeline: {tasks: 0}\n")
+        )
+    with pytest.raises(ConfigError, match=r"run\.local\.lr must be above 0"):
+        load(Study, path, ["--run.local.lr", "0"])
+
+
+def test_sections_are_frozen(write):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load_config(write(MINIMAL)).local.lr = 3.0  # type: ignore[misc]
