@@ -38,10 +38,12 @@ class Network(nn.Module):
         num_features: length of the feature vector.
         classifier: the last layer, [num_features] -> [num_classes].
         foreign: prefixes of state-dict keys in torchvision's files -> ours, where they differ.
+        stem: state-dict key of the first convolution's kernel, where a file's may be fitted to other input channels.
         torchvision_name: name of the torchvision model whose published weights fit, if any.
     """
 
     foreign: ClassVar[Mapping[str, str]] = {}
+    stem: ClassVar[str | None] = None
     torchvision_name: str | None = None
     classifier: nn.Linear
 
