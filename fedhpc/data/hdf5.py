@@ -22,8 +22,9 @@ _BLOCK_BYTES = 1 << 24
 def open_hdf5(path: Path, mode: Literal["r", "w"] = "r") -> Iterator[h5py.File]:
     """Open an HDF5 file for reading, or make a new one.
 
-    HDF5's own file locks are off in both modes: parallel file systems often have none, and a finished file is never written again
-    (writers work on a private name and rename). New files are readable by HDF5 1.10 and later and checksum their own metadata.
+    HDF5's own file locks are off in both modes: parallel file systems often have none, and a finished file is never
+    written again (writers work on a private name and rename). New files are readable by HDF5 1.10 and later and
+    checksum their own metadata.
 
     Raises:
         DatasetError: the file is missing, truncated or no HDF5 file.
@@ -42,7 +43,9 @@ def open_hdf5(path: Path, mode: Literal["r", "w"] = "r") -> Iterator[h5py.File]:
     except OSError as error:
         if mode == "w":
             raise
-        raise DatasetError(f"{path}: not a readable HDF5 file ({_first_line(error)}); copy or prepare it again") from None
+        raise DatasetError(
+            f"{path}: not a readable HDF5 file ({_first_line(error)}); copy or prepare it again"
+        ) from None
     with file:
         yield file
 
@@ -51,7 +54,7 @@ def array_sum(blocks: Iterable[np.ndarray]) -> str:
     """Return the SHA-256 of the bytes of consecutive blocks of rows."""
     digest = hashlib.sha256()
     for block in blocks:
-        digest.update(memoryview(block).cast("B") if block.flags.c_contiguous and block.size else block.tobytes())
+        digest.update(block.tobytes())
     return digest.hexdigest()
 
 

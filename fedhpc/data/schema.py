@@ -1,8 +1,9 @@
 """The layout of a dataset on disk: a folder of immutable HDF5 shards and a manifest, written last.
 
-A shard holds, row for row, `images` uint8 [n, H, W, C] (one contiguous block, so that ranks can memory-map it), `labels` int32 [n],
-`environment` int32 [n], `split` uint8 [n], `path` (UTF-8 strings) and `attributes/<name>` (int32 codes or float32 numbers).
-Every HDF5 dataset carries the SHA-256 of its bytes in the attribute `sha256`; the file carries `format` and `version`.
+A shard holds, row for row, `images` uint8 [n, H, W, C] (one contiguous block, so that ranks can memory-map it),
+`labels` int32 [n], `environment` int32 [n], `split` uint8 [n], `path` (UTF-8 strings) and `attributes/<name>` (int32
+codes or float32 numbers). Every HDF5 dataset carries the SHA-256 of its bytes in the attribute `sha256`; the file
+carries `format` and `version`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a dataset's raw files look like to the rest of the package: items with labels, and a way to decode each.
 
-A new dataset is one new file in this folder with a `SOURCE` in it. Its `scan` finds the samples (cheap: names, tables, headers)
-and its `decode` returns the pixels of one; resizing, checks, checksums and shards are done by `fedhpc.data.prepare`.
+A new dataset is one new file in this folder with a `SOURCE` in it. Its `scan` finds the samples (cheap: names, tables,
+headers) and its `decode` returns the pixels of one; resizing, checks, checksums and shards are done by
+`fedhpc.data.prepare`.
 """
 
 from __future__ import annotations

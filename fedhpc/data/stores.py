@@ -1,0 +1,107 @@
+"""Open a dataset by name: a folder of shards, or an embedded dataset held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhpc import registry
+from fedhpc.data.schema import Manifest
+from fedhpc.data.shards import ShardStore, attached_table, describe_table
+from fedhpc.data.sources.base import ScanOptions, Source
+from fedhpc.data.table import SampleTable
+from fedhpc.errors import DatasetError
+
+
+class MemoryStore:
+    """A small dataset in memory, with the interface of ShardStore.
+
+    Attributes:
+        manifest: what it holds; it has no shards.
+        table: labels, environments, splits and attributes of all samples.
+    """
+
+    def __init__(self, manifest: Manifest, table: SampleTable, pixels: np.ndarray) -> None:
+        self.manifest, self.table, self._pixels = manifest, table, pixels
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples."""
+        return self.manifest.num_samples
+
+    def images(self, indices: np.ndarray) -> np.ndarray:
+        """Return a copy of the pixels of some samples, uint8 [k, H, W, C], in the order asked for."""
+        wanted = np.asarray(indices, dtype=np.int64)
+        if len(wanted) and wanted.min() < 0:
+            raise IndexError(f"sample index {wanted.min()} is negative")
+        return self._pixels[wanted]
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything another rank needs, pixels included: embedded datasets are small."""
+        return {**describe_table(self.manifest, self.table), "pixels": self._pixels}
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+Store = ShardStore | MemoryStore
+
+
+def open_store(dataset: str, root: str | Path | None) -> Store:
+    """Open a dataset on one rank; the others `attach_store` to its `describe()`.
+
+    Args:
+        dataset: name of the source.
+        root: folder that `prepare` made; None for an embedded dataset.
+
+    Raises:
+        DatasetError: the folder is missing, damaged, or holds another dataset.
+        ConfigError: no source of that name.
+    """
+    source: Source = registry.load("fedhpc.data.sources", dataset).SOURCE
+    if root is None:
+        return _embedded(source)
+    store = ShardStore.open(root)
+    if store.manifest.name != dataset:
+        raise DatasetError(f"{root}: holds the dataset '{store.manifest.name}', the config asks for '{dataset}'")
+    return store
+
+
+def attach_store(root: str | Path | None, description: Mapping[str, Any]) -> Store:
+    """Build another rank's view of an opened dataset without opening an HDF5 file."""
+    if "pixels" not in description:
+        if root is None:
+            raise DatasetError("data.root is missing: a dataset of shards needs its folder on every rank")
+        return ShardStore.attach(root, description)
+    manifest = Manifest.from_dict(description["manifest"])
+    return MemoryStore(manifest, attached_table(manifest, description), description["pixels"])
+
+
+def _embedded(source: Source) -> MemoryStore:
+    if not source.embedded:
+        raise DatasetError(f"dataset '{source.name}' is not embedded: prepare it and give its folder as data.root")
+    raw = source.scan(None, ScanOptions())
+    pixels = np.stack([raw.decode(item) for item in raw.items])
+    table = SampleTable(
+        labels=np.array([item.label for item in raw.items], np.int64),
+        environment=np.array([item.environment for item in raw.items], np.int64),
+        split=np.array([item.split for item in raw.items], np.uint8),
+        class_names=raw.classes,
+        environment_names=raw.environments,
+    )
+    height, width, channels = pixels.shape[1:]
+    manifest = Manifest(
+        name=source.name,
+        classes=raw.classes,
+        environments=raw.environments,
+        height=height,
+        width=width,
+        channels=channels,
+        shards=(),
+        num_samples=len(pixels),
+        pixel_max=raw.pixel_max,
+    )
+    return MemoryStore(manifest, table, pixels)
