@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from fedhpc.data.sources.base import BadSampleError
 if TYPE_CHECKING:
     from PIL import Image
 
-FORMATS = ("JPEG", "MPO", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 """What is decoded, told by content and never by name; other decoders of PIL are not reached."""
 EXTENSIONS = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
 """Names, in any case, that count as images when a folder is listed."""
@@ -42,7 +43,7 @@ def decode(content: bytes, channels: int) -> np.ndarray:
 
     refuse_known(content)
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=_decoders()) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise BadSampleError(f"{width}x{height} pixels, the limit is {MAX_PIXELS:,}")
@@ -61,6 +62,14 @@ def decode(content: bytes, channels: int) -> np.ndarray:
         Exception
     ) as error:  # PIL raises nearly anything on damaged input: SyntaxError, struct.error, IndexError, ...
         raise BadSampleError(f"damaged image ({error or type(error).__name__})") from None
+
+
+@functools.cache
+def _decoders() -> tuple[str, ...]:
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)  # WEBP may be missing in a small build of PIL
 
 
 def refuse_known(content: bytes) -> None:

@@ -249,7 +249,7 @@ class _OpenShard:
         if self._filled:
             block = self._block[: self._filled]
             self._images[self._stored : self._stored + self._filled] = block
-            self._sum.update(block)
+            self._sum.update(block.data)
             self._stored, self._filled = self._stored + self._filled, 0
 
     def _repack(self) -> None:
