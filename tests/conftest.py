@@ -9,6 +9,12 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Folders to run the hostile-file and known-answer tests on; they stand here because only this file is read early."""
+    parser.addoption("--hostile", type=Path, help="folder with awkward files and a manifest.csv")
+    parser.addoption("--vectors", type=Path, help="folder with known-answer vectors")
+
+
 def shared_folder(name: str) -> Path:
     """A folder of the materials that lie beside the repository; skips the test where they are absent."""
     folder = REPOSITORY.parent / "shared" / name
