@@ -52,7 +52,7 @@ make_venv() {
 
 install() {
     local quiet=()
-    [ -t 1 ] || quiet=(--quiet)
+    [ -t 1 ] || quiet=(-qq)  # in a log neither bars nor notes about mirrors
     if [ -e "$working" ] && [ -e "$made" ]; then
         say "the last set-up was interrupted; starting over"
         make_venv
