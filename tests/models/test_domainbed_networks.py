@@ -1,0 +1,117 @@
+"""Networks against DomainBed's own numbers (tests/golden/domainbed)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedhpc.models import mnist_cnn, resnet18
+from fedhpc.models.base import ModelOptions, Network
+from fedhpc.models.weights import load_weights
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "domainbed"
+PRECISIONS = [("f64", torch.float64, 1e-9), ("f32", torch.float32, 1e-4)]
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / "mnist_cnn.npz", allow_pickle=False) as npz:
+        return dict(npz)
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict:
+    return json.loads((GOLDEN / "mnist_cnn.json").read_text())
+
+
+def with_golden_weights(arrays: dict[str, np.ndarray], facts: dict, dtype: torch.dtype) -> Network:
+    model = mnist_cnn.MODEL((2, 28, 28), 2, ModelOptions()).to(dtype)
+    state = {
+        name.removeprefix("featurizer."): torch.from_numpy(arrays[f"q/{name}"] * np.float64(scale))
+        for name, scale in facts["scale"].items()
+    }
+    model.load_state_dict(state)
+    return model
+
+
+@pytest.mark.parametrize(("name", "dtype", "tolerance"), PRECISIONS)
+def test_mnist_cnn_gives_the_original_features_and_logits(arrays, facts, name, dtype, tolerance):
+    model = with_golden_weights(arrays, facts, dtype)
+    x = torch.from_numpy(arrays["x_uint8"]).to(dtype) / 255
+    for memory in (torch.contiguous_format, torch.channels_last):
+        model.to(memory_format=memory)
+        with torch.no_grad():
+            features, logits = model.features(x.to(memory_format=memory)), model(x.to(memory_format=memory))
+        np.testing.assert_allclose(features, arrays[f"{name}/features"], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(logits, arrays[f"{name}/logits"], rtol=0, atol=tolerance)
+
+
+def test_mnist_cnn_has_the_original_stages(arrays, facts):
+    model, seen = with_golden_weights(arrays, facts, torch.float64), []
+    for norm in (model.bn0, model.bn1, model.bn2, model.bn3):
+        norm.register_forward_hook(lambda _module, _inputs, out: seen.append(out.detach()))
+    model(torch.from_numpy(arrays["x_uint8"]).double() / 255)
+    assert [list(out.shape) for out in seen] == facts["f64_stage_shapes"]
+    np.testing.assert_allclose([out[0].sum() for out in seen], facts["f64_stage_sum_image0"], atol=1e-8)
+    np.testing.assert_allclose([out.abs().mean() for out in seen], facts["f64_stage_mean_abs"], atol=1e-11)
+
+
+def test_mnist_cnn_trains_as_the_original(arrays, facts):
+    model = with_golden_weights(arrays, facts, torch.float64)
+    probe = torch.from_numpy(arrays["x_uint8"]).double() / 255
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for t, (images, labels) in enumerate(zip(arrays["train/x_uint8"], arrays["train/y"], strict=True)):
+        x, y = torch.from_numpy(images).flatten(0, 1).double() / 255, torch.from_numpy(labels).flatten()
+        loss = functional.cross_entropy(model(x), y)
+        assert loss.item() == pytest.approx(facts["f64_train_losses"][t], abs=1e-9)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            np.testing.assert_allclose(model(probe), arrays["f64/train_probe_logits"][t], rtol=0, atol=1e-8)
+
+
+def test_mnist_cnn_parameter_counts(facts):
+    for channels, expected in ((1, 370_560), (2, facts["parameter_count"]["featurizer"])):
+        model = mnist_cnn.MODEL((channels, 28, 28), 2, ModelOptions())
+        total = sum(p.numel() for p in model.parameters())
+        assert total - sum(p.numel() for p in model.classifier.parameters()) == expected
+
+
+@pytest.mark.parametrize("freeze_bn", [True, False])
+def test_resnet18_batch_norm_behaves_as_observed(freeze_bn: bool):
+    expected = json.loads((GOLDEN / "resnet_behaviour.json").read_text())[f"freeze_bn={freeze_bn}"]
+    torch.manual_seed(0)
+    model = resnet18.MODEL((3, 32, 32), 4, ModelOptions(freeze_bn=freeze_bn))
+    model.eval()
+    model.train()
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    mean, weight = norms[0].running_mean.clone(), norms[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    functional.cross_entropy(model(torch.randn(8, 3, 32, 32)), torch.arange(8) % 4).backward()
+    optimizer.step()
+    assert {
+        "n_bn": len(norms),
+        "any_bn_in_training_mode": any(m.training for m in norms),
+        "running_mean_changed": not torch.equal(mean, norms[0].running_mean),
+        "affine_weight_changed": not torch.equal(weight, norms[0].weight),
+        "bn_weight_requires_grad": norms[0].weight.requires_grad,
+        "n_outputs": model.num_features,
+    } == expected
+
+
+def test_resnet18_with_five_channels_repeats_loaded_kernels(tmp_path: Path):
+    expected = json.loads((GOLDEN / "resnet_behaviour.json").read_text())["channels5"]
+    source = resnet18.MODEL((3, 32, 32), 4, ModelOptions())
+    torch.save(source.state_dict(), tmp_path / "three.pt")
+    model = resnet18.MODEL((5, 32, 32), 4, ModelOptions())
+    assert "repeated from 3 to 5 channels" in load_weights(model, str(tmp_path / "three.pt"))
+    kernel = model.conv1.weight
+    copied = all(torch.equal(kernel[:, i], source.conv1.weight[:, i % 3]) for i in range(5))
+    bias = model.conv1.bias is not None
+    assert {"shape": list(kernel.shape), "copied_mod3": copied, "bias": bias} == expected
