@@ -12,12 +12,12 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from fedhpc.data.schema import SPLITS, UNASSIGNED
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 from fedhpc.seeding import generator
 
-TRAIN, VALIDATION, TEST, HOLDOUT, UNASSIGNED = 0, 1, 2, 3, 255
-"""Split codes as they stand in `SampleTable.split` (order of `fedhpc.data.schema.SPLITS`)."""
+TRAIN, VALIDATION, TEST, HOLDOUT = range(len(SPLITS))
 
 _NAMED_CLIENTS = 8  # how many clients an error lists before it only counts
 

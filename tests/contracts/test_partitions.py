@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedhpc import registry
-from fedhpc.data.partition import UNASSIGNED, Partition, Partitioner
+from fedhpc.data.partition import Partition, Partitioner
+from fedhpc.data.schema import UNASSIGNED
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 

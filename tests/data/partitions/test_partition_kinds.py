@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhpc.data.partition import TEST, TRAIN, UNASSIGNED
+from fedhpc.data.partition import TEST, TRAIN
 from fedhpc.data.partitions.by_attribute import ByAttribute
 from fedhpc.data.partitions.by_environment import ByEnvironment
 from fedhpc.data.partitions.classes_per_client import ClassesPerClient
 from fedhpc.data.partitions.dirichlet import Dirichlet
 from fedhpc.data.partitions.iid import Iid
+from fedhpc.data.schema import UNASSIGNED
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 
