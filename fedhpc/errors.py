@@ -22,6 +22,14 @@ class DatasetError(FedhpcError):
     """Data on disk that are missing, damaged or of another version."""
 
 
+class AgreedError(FedhpcError):
+    """An error that every rank raises alike, so that the job can end in order."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def nearest(word: str, allowed: list[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest of `allowed`, or an empty string."""
     import difflib

@@ -12,7 +12,7 @@ import mpi4py
 mpi4py.rc.thread_level = "serialized"
 from mpi4py import MPI  # noqa: E402
 
-from fedhpc.errors import FAILED, FedhpcError  # noqa: E402
+from fedhpc.errors import FAILED, AgreedError  # noqa: E402
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +39,7 @@ class MpiWorld:
         self.local_size: int = self._node.Get_size()
         self.host: str = MPI.Get_processor_name()
         self.is_root = self.rank == 0
+        self.library: str = MPI.Get_library_version().strip().rstrip("\x00").split(",")[0]
         self.calls: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self.chunk_limit = chunk_limit
@@ -111,9 +112,7 @@ class MpiWorld:
         rank, message, code = found[0]
         where = "" if rank == 0 or len(found) == self.size else f"rank {rank}: "
         more = f" (and {len(found) - 1} other ranks)" if 1 < len(found) < self.size else ""
-        error = FedhpcError(f"{where}{message}{more}")
-        error.exit_code = code
-        raise error
+        raise AgreedError(f"{where}{message}{more}", code)
 
     def abort(self, code: int) -> None:
         """End the whole job now, with a non-zero exit code."""

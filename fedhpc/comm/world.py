@@ -28,6 +28,7 @@ class World(Protocol):
         local_size: how many ranks share this node's memory.
         host: name of the node, for messages only.
         is_root: whether this is rank 0.
+        library: name and version of the MPI library; empty without one.
         calls: how often each buffer collective ran.
         moved: payload bytes this rank handed to each buffer collective.
     """
@@ -38,6 +39,7 @@ class World(Protocol):
     local_size: int
     host: str
     is_root: bool
+    library: str
     calls: Counter[str]
     moved: Counter[str]
 
@@ -78,6 +80,7 @@ class SoloWorld:
     rank = local_rank = 0
     size = local_size = 1
     is_root = True
+    library = ""
 
     def __init__(self) -> None:
         self.host = socket.gethostname()

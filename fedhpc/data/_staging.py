@@ -48,15 +48,14 @@ class Staging:
 
     def publish(self) -> None:
         """Make everything durable and give the folder its final name, in one step."""
-        (self.folder / _MARKER).unlink()
         for path in (*self.folder.iterdir(), self.folder):
             _fsync(path)
         try:
             os.rename(self.folder, self.out)
         except OSError:
-            self.discard()
-            refuse_existing(self.out)
+            refuse_existing(self.out)  # another writer was faster
             raise
+        (self.out / _MARKER).unlink()
         _fsync(self.out.parent)
         os.close(self._lock)
 

@@ -1,1 +1,88 @@
-"""From records to tables and plots; imports neither torch nor MPI."""
+"""Reports over run directories: records in, tables and plots out; neither torch nor MPI, so a login node will do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.report.collect import RunSummary, collect, find_runs
+from fedhpc.report.tables import csv_table, json_summary, latex_table, text_table
+
+__all__ = ["ReportFiles", "RunSummary", "collect", "find_runs", "report"]
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """What a report wrote, and its text for the terminal.
+
+    Attributes:
+        directory: where the files lie.
+        files: all of them: summary.json, summary.txt, summary.csv, summary.tex, accuracy_rounds and accuracy_seconds
+            as PNG and SVG.
+        text: the content of summary.txt.
+        runs: the summaries.
+    """
+
+    directory: Path
+    files: tuple[Path, ...]
+    text: str
+    runs: tuple[RunSummary, ...]
+
+
+def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
+    """Report on the runs in some directories; a directory of runs (two levels deep at most) counts as its runs.
+
+    The files go to `out`; without it to `report` in the directory, or, of several directories, in the one that they
+    have in common. A report that lies there is replaced; nothing else is touched.
+
+    Raises:
+        ConfigError: a directory does not exist or holds no run; nothing in common and no `out`.
+        FedhpcError: the report cannot be written.
+    """
+    if not directories:
+        raise ConfigError("report needs at least one run directory")
+    runs = collect(find_runs(directories))
+    target = out if out is not None else _default_out(directories)
+    text = text_table(runs)
+    contents = {
+        "summary.json": json_summary(runs).encode(),
+        "summary.txt": text.encode(),
+        "summary.csv": csv_table(runs).encode(),
+        "summary.tex": latex_table(runs).encode(),
+        **_plots(runs),
+    }
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        files = tuple(_replace(target / name, content) for name, content in contents.items())
+    except OSError as error:
+        raise FedhpcError(f"{target}: cannot be written: {error.strerror}; choose another place with --out") from None
+    return ReportFiles(target, files, text, tuple(runs))
+
+
+def _plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:
+    from fedhpc.report.plots import accuracy_plots  # matplotlib: half a second
+
+    return accuracy_plots(runs)
+
+
+def _default_out(directories: Sequence[Path]) -> Path:
+    if len(directories) == 1:
+        return directories[0] / "report"
+    common = Path(os.path.commonpath([directory.resolve() for directory in directories]))
+    if common == Path(common.anchor):
+        raise ConfigError("the runs have no directory in common; say where the report goes with --out")
+    return common / "report"
+
+
+def _replace(path: Path, content: bytes) -> Path:
+    """Write a file so that it is there whole or as it was before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

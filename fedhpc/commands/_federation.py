@@ -1,0 +1,210 @@
+"""From a configuration to a federation ready to run: data, partition, model, trainer, engine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhpc import registry
+from fedhpc.comm.world import World
+from fedhpc.config import RunConfig
+from fedhpc.data.partition import Partition
+from fedhpc.data.shards import ShardStore
+from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.seeding import derive
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedhpc.data.clients import PartitionedData
+    from fedhpc.data.transforms import Transform
+    from fedhpc.federated.engine import EngineSettings
+    from fedhpc.models.base import Network
+    from fedhpc.tensors.vector import ParameterVector
+    from fedhpc.train.local import LocalTrainer
+
+
+@dataclass(frozen=True)
+class OpenedData:
+    """A dataset as every rank has it, and who owns what."""
+
+    store: ShardStore
+    partition: Partition
+
+
+def open_data(world: World, config: RunConfig, run: Path) -> OpenedData:
+    """Open the dataset on root, tell the other ranks, and divide it; an embedded one is prepared in the run directory.
+
+    Raises:
+        AgreedError: damaged data, or a partition that is not possible; on every rank.
+    """
+    root = Path(config.data.root) if config.data.root else run / "data" / config.data.dataset
+    problem: FedhpcError | None = None
+    opened: OpenedData | None = None
+    if world.is_root:
+        try:
+            if config.data.root is None and not (root / "manifest.json").exists():
+                from fedhpc.data.prepare import prepare
+
+                prepare(config.data.dataset, None, root)
+            store = ShardStore.open(root)
+            opened = OpenedData(store, config.partition.split(store.table, config.seed))
+        except FedhpcError as error:
+            problem = error
+    world.agree(problem)
+    description = world.share(opened.store.describe() if opened else None)
+    if opened is None:
+        store = ShardStore.attach(root, description)
+        return OpenedData(store, _share_partition(world, None))
+    return OpenedData(opened.store, _share_partition(world, opened.partition))
+
+
+def _share_partition(world: World, partition: Partition | None) -> Partition:
+    """Send root's partition to all ranks as buffers."""
+    import numpy as np
+    import torch
+
+    arrays = partition.to_arrays() if partition else {}
+    sizes: dict[str, int] = world.share({name: len(values) for name, values in arrays.items()})
+    received = {}
+    for name, size in sizes.items():
+        flat = torch.from_numpy(arrays[name]) if partition else torch.empty(size, dtype=torch.int64)
+        world.broadcast_(flat)
+        received[name] = flat.numpy().astype(np.int64, copy=False)
+    return partition or Partition.from_arrays(received)
+
+
+def build_model(world: World, config: RunConfig, store: ShardStore, device: str) -> tuple[Network, list[str]]:
+    """Make the same initial model on every rank; only root reads a weights file. Returns it with notes for the user.
+
+    Raises:
+        AgreedError: the model does not fit the data, or the weights do not fit the model.
+    """
+    import torch
+
+    from fedhpc.models.base import ModelOptions
+    from fedhpc.models.weights import load_weights
+
+    manifest = store.manifest
+    options = ModelOptions(tuple(config.model.hidden), config.model.dropout, config.model.freeze_bn)
+    notes: list[str] = []
+    problem: FedhpcError | None = None
+    model: Network | None = None
+    try:
+        torch.manual_seed(derive(config.seed, "init") % 2**63)
+        shape = (manifest.channels, manifest.height, manifest.width)
+        model = registry.load("fedhpc.models", config.model.name).MODEL(shape, len(manifest.classes), options)
+        if config.model.weights and world.is_root:
+            notes.append(load_weights(model, config.model.weights))
+    except FedhpcError as error:
+        problem = error
+    world.agree(problem)
+    assert model is not None
+    model.to(dtype=getattr(torch, config.model.dtype))
+    for tensor in (*model.parameters(), *model.buffers()):
+        copy = tensor.data.contiguous()
+        world.broadcast_(copy)
+        tensor.data.copy_(copy)
+    return model.to(device), notes
+
+
+def client_data(data: OpenedData, device: str) -> PartitionedData:
+    """A rank's access to its clients' samples."""
+    import torch
+
+    from fedhpc.data.clients import PartitionedData
+
+    return PartitionedData(data.store, data.store.table.labels, data.partition, torch.device(device))
+
+
+def build_transform(config: RunConfig, store: ShardStore) -> Transform:
+    """The pixels' way to model input."""
+    import torch
+
+    from fedhpc.data.transforms import Transform
+
+    t = config.data.transform
+    channels = store.manifest.channels
+    mean, std = t.mean, t.std
+    if mean is not None or std is not None:
+        mean, std = mean or (0.0,) * channels, std or (1.0,) * channels
+        if len(mean) != channels or len(std) != channels:
+            raise ConfigError(
+                f"data.transform.mean and std have {len(mean)} and {len(std)} numbers, the images have {channels} channels"
+            )
+    return Transform(store.manifest.pixel_max, mean, std, t.flip, t.crop_pad, getattr(torch, config.model.dtype))
+
+
+def build_trainer(config: RunConfig, model: Network, transform: Transform) -> LocalTrainer:
+    """Model, objective, solver and batches of one rank."""
+    from fedhpc.data.batches import ShuffledBatches
+    from fedhpc.tensors.vector import ParameterVector
+    from fedhpc.train.local import LocalSettings, LocalTrainer
+    from fedhpc.train.solver import LocalSolver
+
+    local = config.local
+    vector: ParameterVector = ParameterVector(model)
+    objective = registry.load("fedhpc.objectives", local.objective).OBJECTIVE(model, vector)
+    solver = LocalSolver(vector, objective, _optimizer(config), local.clip)
+    batches = ShuffledBatches(config.seed, local.batch_size, local.epochs, local.steps)
+    settings = LocalSettings(config.seed, local.lr, local.lr_decay, local.weight_decay)
+    return LocalTrainer(vector, objective, solver, transform, batches, settings)
+
+
+def _optimizer(config: RunConfig) -> Callable[..., torch.optim.Optimizer]:
+    """The optimizer's factory; its learning rate is set each round."""
+    import torch
+
+    local = config.local
+    if local.optimizer == "adam":
+        return functools.partial(torch.optim.Adam, lr=local.lr, weight_decay=local.weight_decay)
+    return functools.partial(
+        torch.optim.SGD, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
+    )
+
+
+def engine_settings(config: RunConfig) -> EngineSettings:
+    """The part of the configuration that the round loop takes."""
+    from fedhpc.federated.engine import EngineSettings
+    from fedhpc.federated.host import SumSettings
+
+    aggregation, evaluate = config.aggregation, config.evaluate
+    exact = aggregation.dtype == "float64"
+    return EngineSettings(
+        rounds=config.rounds,
+        evaluate_every=evaluate.every,
+        evaluated_model=evaluate.model,
+        target=evaluate.target_accuracy,
+        evaluate_batch=evaluate.batch_size,
+        on_divergence=config.on_divergence,
+        checkpoint_every=config.checkpoint.every,
+        root_hosts=config.server.hosts_clients,
+        balanced=config.placement == "balanced",
+        sums=SumSettings(
+            aggregation.grid_bits if exact else None,
+            aggregation.buffer_grid_bits if exact else None,
+            aggregation.buffers,
+        ),
+    )
+
+
+def unused_settings(config: RunConfig) -> list[str]:
+    """Settings that have no effect in this combination: said once, never silently ignored."""
+    found: list[str] = []
+    if config.local.optimizer == "adam" and config.local.momentum:
+        found.append("local.momentum has no effect with local.optimizer: adam")
+    if config.aggregation.dtype == "float32":
+        found.append("aggregation.dtype: float32 gives up equal bits on different numbers of ranks")
+    return found
+
+
+def partition_report(data: OpenedData) -> dict[str, Any]:
+    """Who owns what, for partition.json."""
+    return {
+        "clients": data.partition.counts(data.store.table),
+        "unused": data.partition.unused,
+        "notes": list(data.partition.notes),
+    }

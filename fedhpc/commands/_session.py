@@ -1,0 +1,101 @@
+"""A command of many ranks: it begins together, and if one rank fails the whole job ends with one message."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+
+from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory
+from fedhpc.comm.world import World, open_world, started_by_launcher
+from fedhpc.errors import FAILED, AgreedError, FedhpcError
+from fedhpc.timing import doing_of
+
+
+class Session:
+    """What every rank of a job has.
+
+    Attributes:
+        world: the ranks.
+        stop: set when someone asked for a checkpoint and a stop.
+        log_folder: where a failing rank writes its traceback; None until there is a run directory.
+    """
+
+    def __init__(self, world: World, stop: StopRequest, debug: bool) -> None:
+        self.world = world
+        self.stop = stop
+        self.debug = debug
+        self.log_folder: Path | None = None
+
+    def say(self, text: str) -> None:
+        """Print on root."""
+        if self.world.is_root:
+            print(text, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Print a warning on root, once per call."""
+        if self.world.is_root:
+            print(f"fedhpc: warning: {text}", file=sys.stderr, flush=True)
+
+    def log(self, text: str) -> Path | None:
+        """Append to this rank's own log file; returns it, or None where it cannot be written."""
+        if self.log_folder is None:
+            return None
+        path = self.log_folder / f"rank-{self.world.rank:05d}.log"
+        try:
+            with path.open("a", encoding="utf-8") as handle:
+                handle.write(text.rstrip() + "\n")
+        except OSError:
+            return None
+        return path
+
+
+def in_session(body: Callable[[Session], int], debug: bool) -> int:
+    """Open the world, run the body on every rank and return its exit code.
+
+    An `AgreedError` ends all ranks in order, root prints it. Any other exception on one rank ends the whole job at
+    once with a message that names rank, host and what it was doing.
+    """
+    if started_by_launcher():
+        die_with_parent()
+    stop = StopRequest().listen()
+    keep_freed_memory()
+    world = open_world()
+    session = Session(world, stop, debug)
+    try:
+        code = body(session)
+        world.close()
+        return code
+    except AgreedError as error:
+        if world.is_root:
+            print(f"fedhpc: error: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    except BaseException as error:
+        code = error.exit_code if isinstance(error, FedhpcError) else FAILED
+        _report(session, error)
+        if world.size > 1:
+            world.abort(code)
+        return code
+
+
+def _report(session: Session, error: BaseException) -> None:
+    """One or two lines for people, the traceback for the log."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    path = session.log(trace)
+    what = str(error) if isinstance(error, FedhpcError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+        what = f"{error.strerror}: {error.filename or session.log_folder}; free some space and run again with --resume"
+    if session.world.size > 1 or not isinstance(error, FedhpcError):
+        doing = doing_of(error)
+        where = f"rank {session.world.rank} on {socket.gethostname()}"
+        what = f"{where} failed{f' during {doing}' if doing else ''}: {what}"
+    lines = [f"fedhpc: error: {what}"]
+    if session.debug:
+        lines.append(trace.rstrip())
+    elif path:
+        lines.append(f"fedhpc: traceback in {path}")
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()

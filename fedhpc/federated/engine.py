@@ -1,0 +1,315 @@
+"""The round loop: broadcast, evaluate, train, reduce, update; the same on one rank and on many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+
+from fedhpc.comm.world import World
+from fedhpc.data.clients import ClientData
+from fedhpc.errors import AgreedError, FedhpcError
+from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
+from fedhpc.federated.buffers import Down, Order, Up
+from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
+from fedhpc.federated.cohorts import CohortPlan
+from fedhpc.federated.evaluation import AccuracySummary, evaluate_clients, summarize
+from fedhpc.federated.host import LOCAL_BUFFERS, ClientObserver, Host, SumSettings
+from fedhpc.federated.placement import CostTable, Placement
+from fedhpc.federated.records import RoundTimes, Sink, record_evaluation, record_round
+from fedhpc.federated.server import Server
+from fedhpc.timing import Stopwatch
+from fedhpc.train.local import LocalTrainer
+
+EvaluatedModel = Literal["broadcast_next", "avg_selected"]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How the loop runs.
+
+    Attributes:
+        rounds: the cap.
+        evaluate_every: rounds between evaluations; the last round is always evaluated.
+        evaluated_model: which of the server's models is evaluated.
+        target: mean client accuracy at which the run ends, or None.
+        evaluate_batch: samples per evaluation batch.
+        on_divergence: `skip` a client whose result cannot be used, or `stop`.
+        checkpoint_every: rounds between checkpoints, 0 for none but on request.
+        root_hosts: whether rank 0 trains clients as well.
+        balanced: whether each cohort is spread anew over the ranks.
+        sums: how contributions are added.
+    """
+
+    rounds: int
+    evaluate_every: int = 1
+    evaluated_model: EvaluatedModel = "broadcast_next"
+    target: float | None = None
+    evaluate_batch: int = 256
+    on_divergence: Literal["skip", "stop"] = "skip"
+    checkpoint_every: int = 0
+    root_hosts: bool = True
+    balanced: bool = True
+    sums: SumSettings = field(default_factory=SumSettings)
+
+
+@dataclass
+class Progress:
+    """What a run has come to; saved with every checkpoint.
+
+    Attributes:
+        round: rounds done.
+        seconds_train: clock of the rounds (broadcast to update), what time to accuracy counts.
+        seconds_evaluate: clock of the evaluations.
+        reached: round and training seconds of the first evaluation at or above the target.
+        accuracy: mean client accuracy of the last evaluation.
+    """
+
+    round: int = 0
+    seconds_train: float = 0.0
+    seconds_evaluate: float = 0.0
+    reached: tuple[int, float] | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All state that must survive, at a round border; `server` is None on ranks other than root."""
+
+    progress: Progress
+    server: Server | None
+    states: ClientStateStore
+    costs: CostTable
+
+
+class Saver(Protocol):
+    """Writes checkpoints; called on every rank."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Save at a round border; collective."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the loop ended: `finished` (cap or target) or `stopped` early at a clean point."""
+
+    status: Literal["finished", "stopped"]
+    progress: Progress
+
+
+class Engine:
+    """Runs one federation.
+
+    Args:
+        world: the ranks.
+        algorithm: the federated rule.
+        trainer: this rank's model and how it trains.
+        data: this rank's access to the clients' samples.
+        cohorts: who takes part in which round.
+        settings: how the loop runs.
+        sink: takes records, on root.
+        saver: writes checkpoints, or None.
+        stop_requested: asked at round borders whether someone wants a checkpoint and a stop.
+        observer: is shown every client's local result.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        algorithm: FederatedAlgorithm,
+        trainer: LocalTrainer,
+        data: ClientData,
+        cohorts: CohortPlan,
+        settings: EngineSettings,
+        sink: Sink,
+        clock: Stopwatch | None = None,
+        saver: Saver | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+        observer: ClientObserver | None = None,
+    ) -> None:
+        self._world, self._algorithm, self._trainer = world, algorithm, trainer
+        self._data, self._cohorts, self._settings = data, cohorts, settings
+        self._sink, self._saver, self._stop_requested = sink, saver, stop_requested
+        self.clock = clock or Stopwatch()
+        self.placement = Placement.build(data.num_train, world.size, settings.root_hosts, settings.balanced)
+        self._host = Host(algorithm, trainer, data, settings.sums, self.clock, observer)
+        vector, traffic = trainer.vector, algorithm.traffic
+        sizes = (len(vector), vector.buffers.numel(), vector.num_counters, cohorts.largest)
+        self._down = Down(traffic.broadcast, *sizes, dtype=vector.weights.dtype)
+        exact = settings.sums.grid_bits is not None
+        self._up = Up(tuple(traffic.summed), *sizes, dtype=torch.float64 if exact else torch.float32)
+        self.progress = Progress()
+        self.costs = CostTable(data.num_train)
+        self.states = ClientStateStore(self._initial_state())
+        self.server: Server | None = None
+        if world.is_root:
+            self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters())
+        self._failure = ""
+
+    def _initial_state(self) -> Vectors:
+        """State of a client that never trained."""
+        vector = self._trainer.vector
+        state = {name: torch.zeros(len(vector), dtype=vector.weights.dtype) for name in self._algorithm.traffic.client_state}
+        if self._settings.sums.buffers == "keep_local":
+            values = (vector.buffers.to("cpu", copy=True), vector.counters().to(vector.weights.dtype))
+            state.update(zip(LOCAL_BUFFERS, values, strict=True))
+        return state
+
+    def snapshot(self) -> Snapshot:
+        """The state at this round border."""
+        return Snapshot(self.progress, self.server, self.states, self.costs)
+
+    def run(self) -> Outcome:
+        """Run from the present state to the cap, the target, or a stop request; collective.
+
+        Raises:
+            AgreedError: all clients of a round diverged, or one did under `on_divergence: stop`; on every rank.
+        """
+        first, order = self.progress.round, Order.GO
+        while True:
+            round = self.progress.round
+            began = self.clock.now()
+            order = self._broadcast(order)
+            sent = self.clock.now() - began
+            if order is Order.FAIL:
+                raise AgreedError(self._world.share(self._failure))
+            every = self._settings.checkpoint_every
+            if order is Order.STOP or (every and round > first and round % every == 0):
+                self._save()
+            if order is Order.STOP:
+                return Outcome("stopped", self.progress)
+            last = round == self._settings.rounds
+            if last or round % self._settings.evaluate_every == 0:
+                reached, stop = self._evaluate(round)
+                if reached or last:
+                    return Outcome("finished", self.progress)
+                if stop:
+                    self._save()
+                    return Outcome("stopped", self.progress)
+            order = self._train(round, sent)
+
+    def _broadcast(self, order: Order) -> Order:
+        """Send the state of this round border, and the server's order, to all ranks."""
+        with self.clock.phase("broadcast", round=self.progress.round + 1):
+            if self.server:
+                self.server.fill(self._down)
+                self._down.order = order
+            self._world.broadcast_(self._down.data)
+        if self.progress.round:
+            cohort = self._cohorts.clients(self.progress.round - 1)
+            self.costs.update(cohort, self._down["seconds"][: len(cohort)].tolist())
+        return self._down.order
+
+    def _save(self) -> None:
+        if self._saver:
+            with self.clock.phase("checkpoint", round=self.progress.round):
+                self._saver.save(self.snapshot())
+
+    def _train(self, round: int, sent: float) -> Order:
+        """One round after its broadcast; returns root's order for the next broadcast."""
+        world, clock, began = self._world, self.clock, self.clock.now()
+        moved = sum(world.moved.values())
+        cohort = self._cohorts.clients(round)
+        ranks = self.placement.plan(cohort, self.costs.expected(cohort))
+        homes = [self.placement.homes[c] for c in cohort]
+        guests = fetch_away(world, self.states, cohort, homes, ranks)
+        mine = [i for i, rank in enumerate(ranks) if rank == world.rank]
+        self._up.clear()
+        returned = self._host.train(round, cohort, mine, self._down, self._up, self.states, guests)
+        return_home(world, self.states, cohort, homes, ranks, returned)
+        self._up["signal"][0] = float(self._stop_requested())
+        trained = clock.now()
+        with clock.phase("wait", round=round + 1):
+            world.barrier()
+        waited = clock.now()
+        with clock.phase("reduce", round=round + 1):
+            world.reduce_sum_(self._up.data)
+        reduced = clock.now()
+        order = self._update(round, cohort) if self.server else Order.GO
+        self.progress.round += 1
+        times = RoundTimes(sent + clock.now() - began, waited - trained, sent + reduced - waited)
+        self.progress.seconds_train += times.total
+        if self.server and order is not Order.FAIL:
+            traffic = self._algorithm.traffic
+            moved = sum(world.moved.values()) - moved + self._down.data.nbytes
+            record_round(self._sink, self.progress, self._summary, ranks, times, moved, len(traffic.summed), self._trainer)
+        return order
+
+    def _update(self, round: int, cohort: tuple[int, ...]) -> Order:
+        """Root: the server update, and what to tell the ranks with the next broadcast."""
+        assert self.server is not None
+        with self.clock.phase("update", round=round + 1):
+            try:
+                self._summary = self.server.update(
+                    self._up, cohort, round, len(self._data.num_train), self._settings.on_divergence
+                )
+            except FedhpcError as problem:
+                self._failure = str(problem)
+                return Order.FAIL
+            if self._settings.sums.buffers == "average":
+                self.server.take_buffers(self._up)
+        self._down["seconds"].zero_()
+        self._down["seconds"][: len(cohort)] = torch.tensor(self._summary.seconds, dtype=self._down.data.dtype)
+        return Order.STOP if float(self._up["signal"][0]) > 0 else Order.GO
+
+    def _evaluate(self, round: int) -> tuple[bool, bool]:
+        """Evaluate all clients; returns whether the target is reached and whether someone asked to stop."""
+        world, began = self._world, self.clock.now()
+        with self.clock.phase("evaluate", round=round):
+            self._load_evaluated()
+            mine = self.placement.at_home(world.rank)
+            counts = evaluate_clients(
+                mine, self._trainer, self._data, self._settings.evaluate_batch, self.clock, self._local_buffers()
+            )
+            gathered = world.gather((counts, bool(self._stop_requested())))
+            verdict: tuple[float, bool, bool] | None = None
+            summary: AccuracySummary | None = None
+            if gathered is not None:
+                summary = summarize([c for found, _ in gathered for c in found])
+                verdict = (summary.mean, summary.reaches(self._settings.target), any(s for _, s in gathered))
+            verdict = world.share(verdict)
+        assert verdict is not None
+        seconds = self.clock.now() - began
+        self.progress.accuracy, reached, stop = verdict
+        self.progress.seconds_evaluate += seconds
+        if reached and self.progress.reached is None:
+            self.progress.reached = (round, self.progress.seconds_train)
+        if summary is not None:
+            record_evaluation(self._sink, self.progress, summary, self._settings.evaluated_model, seconds)
+        return reached, stop
+
+    def _load_evaluated(self) -> None:
+        """Put the evaluated model on every rank; only a model that was not just broadcast travels again."""
+        vector = self._trainer.vector
+        vector.weights.copy_(self._down["weights"])
+        vector.buffers.copy_(self._down["buffers"])
+        vector.set_counters(self._down["counters"])
+        if self._settings.evaluated_model == "avg_selected":
+            other = torch.empty(len(vector), dtype=vector.weights.dtype)
+            if self.server:
+                other.copy_(self.server.avg_selected)
+            self._world.broadcast_(other)
+            vector.weights.copy_(other)
+
+    def final_model(self) -> dict[str, torch.Tensor]:
+        """Root: the state dict of the model that would be broadcast next."""
+        assert self.server is not None
+        vector = self._trainer.vector
+        vector.weights.copy_(self.server.vectors["weights"])
+        vector.buffers.copy_(self.server.buffers)
+        vector.set_counters(self.server.counters)
+        return {name: t.detach().to("cpu") for name, t in vector.module.state_dict().items()}
+
+    def _local_buffers(self) -> Callable[[int], None] | None:
+        """Under `keep_local`, a function that puts a client's own batch-norm statistics in place."""
+        if self._settings.sums.buffers != "keep_local":
+            return None
+
+        def place(client: int) -> None:
+            state = self.states.get(client)
+            self._trainer.vector.buffers.copy_(state[LOCAL_BUFFERS[0]])
+            self._trainer.vector.set_counters(state[LOCAL_BUFFERS[1]])
+
+        return place

@@ -1,0 +1,89 @@
+"""Every client's accuracy on its own test samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhpc.data.clients import ClientData
+from fedhpc.timing import Stopwatch
+from fedhpc.train.evaluate import Counts, evaluate
+from fedhpc.train.local import LocalTrainer
+
+_THRESHOLD_SLACK = 1e-12
+"""0.8 computed as 0.7999999999999999 counts as reached."""
+
+
+@dataclass(frozen=True)
+class AccuracySummary:
+    """Figures over all clients with test samples; fractions.
+
+    Attributes:
+        clients: ids, ascending.
+        accuracies: accuracy of each on its own test samples.
+        mean: unweighted mean over clients.
+        worst_decile: mean over the worst tenth of the clients (at least one).
+        std: population standard deviation over clients.
+        loss: cross-entropy per test sample, over all samples.
+    """
+
+    clients: tuple[int, ...]
+    accuracies: tuple[float, ...]
+    mean: float
+    min: float
+    max: float
+    worst_decile: float
+    std: float
+    loss: float
+
+    def reaches(self, target: float | None) -> bool:
+        """Whether the mean is at least the target."""
+        return target is not None and self.mean + _THRESHOLD_SLACK >= target
+
+
+def evaluate_clients(
+    clients: Sequence[int],
+    trainer: LocalTrainer,
+    data: ClientData,
+    batch_size: int,
+    clock: Stopwatch,
+    place: Callable[[int], None] | None = None,
+) -> list[tuple[int, Counts]]:
+    """Evaluate the trainer's current model on the test samples of the given clients, each on its own.
+
+    Args:
+        clients: whose test samples.
+        trainer: holds the model.
+        data: holds the samples.
+        batch_size: samples per batch.
+        clock: gets one phase per client.
+        place: called before each client, to put what is the client's own into the model.
+    """
+    found = []
+    for client in clients:
+        if place:
+            place(client)
+        with clock.phase("evaluate", client=client):
+            counts = evaluate(trainer.objective, data.test(client), trainer.transform, batch_size)
+        found.append((client, counts))
+    return found
+
+
+def summarize(counts: Sequence[tuple[int, Counts]]) -> AccuracySummary:
+    """Combine the counts of all ranks; clients without test samples are left out."""
+    ordered = sorted(((c, n) for c, n in counts if n.total), key=lambda pair: pair[0])
+    accuracies = np.array([n.accuracy for _, n in ordered], dtype=np.float64)
+    worst = np.sort(accuracies)[: max(1, len(accuracies) // 10)]
+    loss = sum(n.loss for _, n in ordered) / sum(n.total for _, n in ordered)
+    return AccuracySummary(
+        tuple(c for c, _ in ordered),
+        tuple(float(a) for a in accuracies),
+        float(accuracies.mean()),
+        float(accuracies.min()),
+        float(accuracies.max()),
+        float(worst.mean()),
+        float(accuracies.std()),
+        loss,
+    )

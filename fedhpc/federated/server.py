@@ -1,0 +1,100 @@
+"""The server's side of a round: from the reduced buffer to the next state. Lives on root only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedhpc.errors import FedhpcError
+from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors
+from fedhpc.federated.buffers import Down, Up, Verdict
+
+_WHY = {Verdict.NOT_FINITE: "its result is not finite", Verdict.OUTSIDE_GRID: "an entry of its result left the grid"}
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """What the reduced tail says about a round.
+
+    Attributes:
+        cohort: who was asked and who was accepted.
+        seconds: training seconds of each client of the cohort.
+        loss: mean over accepted clients of their mean local loss.
+        diverged: client -> why it was skipped.
+    """
+
+    cohort: Cohort
+    seconds: tuple[float, ...]
+    loss: float
+    diverged: dict[int, str]
+
+
+class Server:
+    """Holds the global state: vectors in float64, the weights rounded to the model's dtype after each update.
+
+    Attributes:
+        vectors: server vectors by name, `weights` among them (what is broadcast next).
+        avg_selected: weighted mean of the participants' models after the last round.
+        buffers: batch-norm statistics sent with the next broadcast.
+        counters: integer buffers, float64.
+    """
+
+    def __init__(self, algorithm: FederatedAlgorithm, weights: Tensor, buffers: Tensor, counters: Tensor) -> None:
+        self._algorithm = algorithm
+        self._dtype = weights.dtype
+        start = weights.detach().to("cpu", torch.float64, copy=True)
+        self.vectors: Vectors = {"weights": start, **algorithm.init(start)}
+        self.avg_selected = start.clone()
+        self.buffers = buffers.detach().to("cpu", torch.float64, copy=True)
+        self.counters = counters.clone()
+
+    def fill(self, down: Down) -> None:
+        """Write the state into the broadcast buffer."""
+        for name in down.names:
+            down[name].copy_(self.vectors[name])
+        down["buffers"].copy_(self.buffers)
+        down["counters"].copy_(self.counters)
+
+    def update(self, up: Up, clients: tuple[int, ...], round: int, num_clients: int, on_divergence: str) -> RoundSummary:
+        """Take the reduced contributions of one round.
+
+        Raises:
+            FedhpcError: every client diverged, or one did and the policy is `stop`.
+        """
+        summary = self._read_rows(up, clients, round, num_clients)
+        if summary.diverged and (on_divergence == "stop" or not summary.cohort.accepted):
+            named = "; ".join(f"client {c}: {why}" for c, why in list(summary.diverged.items())[:5])
+            remedy = "lower local.lr or set local.clip"
+            raise FedhpcError(f"{len(summary.diverged)} of {len(clients)} clients diverged in round {round + 1} ({named}); {remedy}")
+        rows = up.rows.to(torch.float64)
+        accepted = {"samples": float(rows[:, up.SAMPLES].sum()), "uniform": float(rows[:, up.UNIFORM].sum())}
+        if not min(accepted.values()) > 0:
+            raise FedhpcError(f"the participants of round {round + 1} have no training samples: zero total weight")
+        kinds = self._algorithm.traffic.summed
+        totals = {name: up[name].to(torch.float64).div_(accepted[kind]) for name, kind in kinds.items()}
+        self.avg_selected = self._rounded(self.vectors["weights"] + totals["delta"])
+        self._algorithm.server_update(self.vectors, totals, summary.cohort)
+        self.vectors["weights"] = self._rounded(self.vectors["weights"])
+        return summary
+
+    def take_buffers(self, up: Up) -> None:
+        """Batch-norm statistics become the sample-weighted mean, integer buffers the maximum over participants."""
+        rows = up.rows.to(torch.float64)
+        self.buffers = up["buffers"].to(torch.float64) / float(rows[:, up.SAMPLES].sum())
+        if self.counters.numel():
+            self.counters = rows[:, up.FIXED :].amax(0)
+
+    def _rounded(self, values: Tensor) -> Tensor:
+        return values.to(self._dtype).to(torch.float64)
+
+    def _read_rows(self, up: Up, clients: tuple[int, ...], round: int, num_clients: int) -> RoundSummary:
+        rows = up.rows[: len(clients)].to(torch.float64)
+        verdicts = [Verdict(int(v)) for v in rows[:, up.VERDICT]]
+        assert Verdict.MISSING not in verdicts, "a client of the cohort was trained by no rank"
+        good = [i for i, v in enumerate(verdicts) if v is Verdict.ACCEPTED]
+        loss = float(rows[good, up.LOSS].mean()) if good else float("nan")
+        cohort = Cohort(round, clients, tuple(clients[i] for i in good), num_clients)
+        diverged = {c: _WHY[v] for c, v in zip(clients, verdicts, strict=True) if v is not Verdict.ACCEPTED}
+        return RoundSummary(cohort, tuple(float(s) for s in rows[:, up.SECONDS]), loss, diverged)

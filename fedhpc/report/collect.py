@@ -1,0 +1,262 @@
+"""From run directories to plain figures: what is there is read, what is missing stays None, what is damaged is said."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedhpc.config import read_yaml
+from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.report.tally import Evaluation, Tally
+from fedhpc.runs.records import read_records
+
+CONFIG, DONE, METRICS, ENVIRONMENT = "config.yaml", "done", "metrics.jsonl", "environment.json"
+_DEPTH = 2
+
+Status = Literal["finished", "unfinished", "damaged"]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run as a report shows it. Accuracies are fractions, times seconds; None is "not known".
+
+    Attributes:
+        name: unique among the runs of one report.
+        directory: where the run lies.
+        status: `finished` (it has `done`), `unfinished`, or `damaged` (see `problems`).
+        problems: what is wrong with the directory, one line each.
+        algorithm, objective, model, dataset, partition, seed: from config.yaml.
+        clients: how many clients were evaluated, else how many config.yaml asks for.
+        ranks: MPI ranks, from environment.json.
+        rounds: rounds done.
+        rounds_planned: rounds at most.
+        evaluated_model: which model the accuracies belong to.
+        evaluations: all evaluations of that model, by round.
+        final_client_accuracy: mean over the clients at the end, or so far.
+        target_accuracy: where the run stops.
+        time_to_accuracy: round and seconds of the first evaluation at the target; None if it was not reached.
+        seconds_train, seconds_evaluate, seconds_per_round: the clocks (a round's training, mean over rounds).
+        imbalance: slowest rank over mean rank, mean over rounds.
+        waiting_share: share of the ranks' time spent waiting, mean over rounds.
+        bytes_moved: root's, sum over rounds.
+        diverged: how often a client's update was skipped.
+        weights_sha256: of the final weights.
+    """
+
+    name: str
+    directory: str
+    status: Status
+    problems: tuple[str, ...] = ()
+    algorithm: str | None = None
+    objective: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    partition: str | None = None
+    seed: int | None = None
+    clients: int | None = None
+    ranks: int | None = None
+    rounds: int | None = None
+    rounds_planned: int | None = None
+    evaluated_model: str | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+    final_client_accuracy: float | None = None
+    target_accuracy: float | None = None
+    time_to_accuracy: Mapping[str, Any] | None = None
+    seconds_train: float | None = None
+    seconds_evaluate: float | None = None
+    seconds_per_round: float | None = None
+    imbalance: float | None = None
+    waiting_share: float | None = None
+    bytes_moved: float | None = None
+    diverged: int | None = None
+    weights_sha256: str | None = None
+
+    @property
+    def final(self) -> Evaluation | None:
+        """The last evaluation."""
+        return self.evaluations[-1] if self.evaluations else None
+
+
+def find_runs(directories: Sequence[Path]) -> list[Path]:
+    """The run directories among and (two levels) below the given ones, in order, each once.
+
+    Raises:
+        ConfigError: a directory does not exist or holds no run.
+    """
+    found: dict[Path, Path] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            raise ConfigError(f"{directory}: {'is not a directory' if directory.exists() else 'no such directory'}")
+        runs = list(_runs_in(directory, _DEPTH))
+        if not runs:
+            raise ConfigError(
+                f"{directory}: holds no run (a run directory has {CONFIG}, {METRICS} and, at the end, {DONE})"
+            )
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
+
+
+def _runs_in(directory: Path, depth: int) -> Iterator[Path]:
+    if any((directory / name).is_file() for name in (CONFIG, METRICS, DONE)):
+        yield directory
+    elif depth > 0:
+        try:
+            below = sorted((p for p in directory.iterdir() if p.is_dir() and p.name[0] != "."), key=_natural)
+        except OSError as error:
+            raise FedhpcError(f"{directory}: cannot be read: {error.strerror}") from None
+        for path in below:
+            yield from _runs_in(path, depth - 1)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key under which `seed2` comes before `seed10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
+
+
+def collect(runs: Sequence[Path]) -> list[RunSummary]:
+    """Read runs; their names are their paths below the directory that they have in common."""
+    return [read_run(run, name) for run, name in zip(runs, _names(runs), strict=True)]
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    places = [run.resolve() for run in runs]
+    common = os.path.commonpath([place.parent for place in places]) if places else ""
+    return [os.path.relpath(place, common) for place in places]
+
+
+def read_run(directory: Path, name: str | None = None) -> RunSummary:
+    """Read one run directory; nothing in it can make this fail, it makes the run `damaged`."""
+    problems: list[str] = []
+    config = _config(directory, problems)
+    done = _json(directory / DONE, problems)
+    environment = _json(directory / ENVIRONMENT, problems)
+    tally = _tally(directory / METRICS, done, problems)
+    model = _chosen_model(_text(config, "evaluate", "model"), tally)
+    evaluations = tally.evaluations(model)
+    target = _number(config, "evaluate", "target_accuracy")
+    clients = len(tally.clients) or _integer(config, "partition", "clients")
+    ranks = environment.get("ranks") if environment else None
+    ended = done or {}
+    return RunSummary(
+        name=name or directory.resolve().name,
+        directory=str(directory),
+        status="damaged" if problems else "unfinished" if done is None else "finished",
+        problems=tuple(problems),
+        algorithm=_text(config, "algorithm", "name"),
+        objective=_text(config, "local", "objective"),
+        model=_text(config, "model", "name"),
+        dataset=_text(config, "data", "dataset"),
+        partition=_text(config, "partition", "kind"),
+        seed=_integer(config, "seed"),
+        clients=clients,
+        ranks=len(ranks) if isinstance(ranks, list) else None,
+        rounds=_first(_integer(ended, "rounds"), tally.rounds),
+        rounds_planned=_integer(config, "rounds"),
+        evaluated_model=model,
+        evaluations=evaluations,
+        final_client_accuracy=_first(
+            _number(ended, "final_client_accuracy"), evaluations[-1].mean if evaluations else None
+        ),
+        target_accuracy=target,
+        time_to_accuracy=_time_to_accuracy(ended, evaluations, target),
+        seconds_train=_first(_number(ended, "seconds_train"), tally.seconds),
+        seconds_evaluate=_first(_number(ended, "seconds_evaluate"), tally.total("evaluate_seconds")),
+        seconds_per_round=tally.mean("round_seconds"),
+        imbalance=tally.mean("imbalance"),
+        waiting_share=tally.mean("waiting_share"),
+        bytes_moved=tally.total("bytes_moved"),
+        diverged=int(tally.total("diverged") or 0) if tally.rounds is not None else None,
+        weights_sha256=_text(ended, "weights_sha256"),
+    )
+
+
+def _tally(path: Path, done: Mapping[str, Any] | None, problems: list[str]) -> Tally:
+    tally = Tally()
+    try:
+        for record in read_records(path):
+            tally.add(record)
+    except FedhpcError as error:
+        if done is not None or path.exists():
+            problems.append(str(error))
+        return tally
+    rounds = _integer(done or {}, "rounds")
+    if rounds is not None and rounds != tally.rounds:
+        problems.append(f"{path}: ends at round {tally.rounds}, {DONE} says {rounds}")
+    return tally
+
+
+def _chosen_model(configured: str | None, tally: Tally) -> str | None:
+    """The configured model where it was evaluated, else the one that was."""
+    return configured if configured in tally.figures or not tally.figures else next(iter(tally.figures))
+
+
+def _time_to_accuracy(
+    done: Mapping[str, Any], evaluations: Iterable[Evaluation], target: float | None
+) -> Mapping[str, Any] | None:
+    if "time_to_accuracy" in done:
+        given = done["time_to_accuracy"]
+        return {k: given.get(k) for k in ("round", "seconds")} if isinstance(given, dict) else None
+    for evaluation in evaluations if target is not None else ():
+        if evaluation.mean is not None and target is not None and evaluation.mean >= target:
+            return {"round": evaluation.round, "seconds": evaluation.seconds}
+    return None
+
+
+def _config(directory: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return read_yaml(str(directory / CONFIG))
+    except ConfigError as error:
+        problems.append(str(error))
+        return {}
+
+
+def _json(path: Path, problems: list[str]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror}")
+        return {}
+    except (ValueError, RecursionError):
+        problems.append(f"{path}: is not JSON")
+        return {}
+    if not isinstance(found, dict):
+        problems.append(f"{path}: is not a JSON object")
+        return {}
+    return found
+
+
+def _at(tree: Mapping[str, Any], *path: str) -> Any:
+    found: Any = tree
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _text(tree: Mapping[str, Any], *path: str) -> str | None:
+    found = _at(tree, *path)
+    return found if isinstance(found, str) else None
+
+
+def _number(tree: Mapping[str, Any], *path: str) -> float | None:
+    found = _at(tree, *path)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _integer(tree: Mapping[str, Any], *path: str) -> int | None:
+    found = _at(tree, *path)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _first(preferred: Any, other: Any) -> Any:
+    return other if preferred is None else preferred

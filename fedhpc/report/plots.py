@@ -1,0 +1,186 @@
+"""Accuracy against rounds and against time, as PNG and SVG. The only module that imports matplotlib.
+
+Figures are built without pyplot: no global state, no display. Runs differ in colour (Okabe and Ito's eight, safe for
+colour-blind readers), in dash and in marker, so that they can be told apart in grey too.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedhpc.report.collect import RunSummary
+from fedhpc.report.tally import Evaluation
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_MARKERS = "osD^vPX"
+_STYLE: Any = {
+    "svg.hashsalt": "fedhpc",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "text.parse_math": False,
+    "path.simplify": True,
+}
+_TIMES = ((3 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))
+_LONGEST = 40
+_MOST_TARGETS = 3
+
+
+def accuracy_plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:
+    """Draw the runs; returns file names and contents, the same bytes for the same runs and matplotlib."""
+    files: dict[str, bytes] = {}
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        for name, against_time in (("accuracy_rounds", False), ("accuracy_seconds", True)):
+            figure = _figure(runs, against_time)
+            for form in ("png", "svg"):
+                files[f"{name}.{form}"] = _bytes(figure, form)
+    return files
+
+
+def _bytes(figure: Figure, form: str) -> bytes:
+    out = io.BytesIO()
+    metadata = {"Date": None, "Creator": "fedhpc"} if form == "svg" else {"Software": "fedhpc"}
+    figure.savefig(out, format=form, dpi=160, metadata=metadata)
+    return out.getvalue()
+
+
+def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
+    several = len(runs) > 1
+    size = (8.4, max(4.2, 0.25 * len(runs) + 1.2)) if several else (6.4, 4.2)
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    scale, unit = _time_unit(runs) if against_time else (1.0, "")
+    for number, run in enumerate(runs):
+        if not several:
+            _draw_clients(axes, *_points(run, against_time, scale))
+        _draw_mean(axes, run, number, *_points(run, against_time, scale), "mean" if not several else _label(run))
+    _draw_targets(axes, runs)
+    if not several:
+        _draw_reached(axes, runs[0], against_time, scale)
+    _dress(axes, against_time, unit, several)
+    if several:
+        figure.legend(
+            *axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9, handlelength=3.4
+        )
+    else:
+        axes.set_title(_label(runs[0]), fontsize=10, loc="left")
+        axes.legend(loc="lower right", framealpha=0.9, edgecolor="none", fontsize=9)
+    return figure
+
+
+def _dress(axes: Axes, against_time: bool, unit: str, several: bool) -> None:
+    """Limits, ticks and names of the axes."""
+    axes.set_xlabel(f"Training time without evaluation ({unit})" if against_time else "Round")
+    axes.set_ylabel("Mean client accuracy (%)" if several else "Client accuracy (%)")
+    if not against_time:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left, right = axes.get_xlim()
+    axes.set_xlim(0, right if right > max(0.0, left) else 1)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(0.0, bottom), min(101.0, top))
+
+
+def _points(run: RunSummary, against_time: bool, scale: float) -> tuple[list[float], list[Evaluation]]:
+    """Places on the x axis and the evaluations that have a mean."""
+    points = [e for e in run.evaluations if e.mean is not None]
+    return [e.seconds / scale if against_time else float(e.round) for e in points], points
+
+
+def _time_unit(runs: Sequence[RunSummary]) -> tuple[float, str]:
+    longest = max((e.seconds for run in runs for e in run.evaluations), default=0.0)
+    return next((scale, unit) for least, scale, unit in _TIMES if longest >= least)
+
+
+def _percent(points: Sequence[Evaluation], figure: str) -> list[float]:
+    """One figure of the evaluations in percent; a gap where it is missing."""
+    values = (getattr(e, figure) for e in points)
+    return [math.nan if value is None else 100 * value for value in values]
+
+
+def _draw_mean(
+    axes: Axes, run: RunSummary, number: int, x: Sequence[float], points: Sequence[Evaluation], label: str
+) -> None:
+    axes.plot(
+        x,
+        _percent(points, "mean"),
+        color=_COLOURS[number % len(_COLOURS)],
+        linestyle=_DASHES[number // len(_COLOURS) % len(_DASHES)],
+        marker=_MARKERS[number % len(_MARKERS)],
+        markevery=(number % 3 * (len(points) // 24), max(1, len(points) // 8)),
+        markersize=5,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        linewidth=1.8 if number < len(_COLOURS) else 1.3,
+        zorder=3,
+        label=label if points else f"{label}: no accuracy recorded",
+    )
+
+
+def _draw_clients(axes: Axes, x: Sequence[float], points: Sequence[Evaluation]) -> None:
+    """How the clients of one run spread around their mean."""
+    if not points:
+        return
+    colour = _COLOURS[0]
+    low, high = _percent(points, "min"), _percent(points, "max")
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, label="all clients (min to max)")
+    if any(e.worst_decile is not None for e in points):
+        axes.plot(
+            x,
+            _percent(points, "worst_decile"),
+            color=_COLOURS[1],
+            linestyle=(0, (4, 2)),
+            linewidth=1.3,
+            label="worst tenth of the clients",
+        )
+
+
+def _draw_targets(axes: Axes, runs: Sequence[RunSummary]) -> None:
+    targets = sorted({run.target_accuracy for run in runs if run.target_accuracy is not None})
+    for target in targets if len(targets) <= _MOST_TARGETS else ():
+        axes.axhline(100 * target, color="#555555", linestyle=(0, (2, 2)), linewidth=1, zorder=2)
+        axes.annotate(
+            f"target {100 * target:g} %", (0, 100 * target), xycoords=("axes fraction", "data"),
+            xytext=(4, 3), textcoords="offset points", fontsize=8, color="#444444",
+        )  # fmt: skip
+
+
+def _draw_reached(axes: Axes, run: RunSummary, against_time: bool, scale: float) -> None:
+    """A ring where the target was reached first."""
+    reached = run.time_to_accuracy
+    found = [e for e in run.evaluations if reached and e.round == reached["round"] and e.mean is not None]
+    if found:
+        x = found[0].seconds / scale if against_time else found[0].round
+        words = f"{_seconds_in_words(found[0].seconds)}" if against_time else f"round {found[0].round}"
+        axes.plot([x], _percent(found[:1], "mean"), marker="o", markersize=11, markerfacecolor="none",
+                  markeredgecolor="#000000", linestyle="none", zorder=4, label=f"target reached: {words}")  # fmt: skip
+
+
+def _seconds_in_words(seconds: float) -> str:
+    scale, unit = next((scale, unit) for least, scale, unit in _TIMES if seconds >= least)
+    return f"{seconds / scale:.3g} {unit}"
+
+
+def _label(run: RunSummary) -> str:
+    """The run's name, cut in the middle if long, and how it stands; a leading _ would hide it from the legend."""
+    name = run.name if len(run.name) <= _LONGEST else f"{run.name[: _LONGEST // 2 - 1]}…{run.name[-_LONGEST // 2 :]}"
+    name = f" {name}" if name.startswith("_") else name
+    return name if run.status == "finished" else f"{name} ({run.status})"

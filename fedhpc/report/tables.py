@@ -1,0 +1,171 @@
+"""Run summaries as text, CSV, LaTeX and JSON. What is not known is a dash (text), empty (CSV) or null (JSON)."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fedhpc
+from fedhpc.report.collect import RunSummary
+
+FORMAT = 1
+MISSING = "-"
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a table: its title, its unit (empty: none), how it is read from a run and written.
+
+    What is read may be a word in place of a number (`not reached`); only text and LaTeX show it.
+    """
+
+    key: str
+    title: str
+    unit: str
+    read: Callable[[RunSummary], Any]
+    show: Callable[[Any], str] = str
+    text: bool = False
+
+
+def _final(figure: str) -> Callable[[RunSummary], float | None]:
+    return lambda run: getattr(run.final, figure) if run.final else None
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _reached(part: str) -> Callable[[RunSummary], Any]:
+    def read(run: RunSummary) -> Any:
+        if run.time_to_accuracy is not None:
+            return run.time_to_accuracy[part]
+        if run.target_accuracy is None or run.status == "damaged":
+            return None
+        return "not reached" if run.status == "finished" else "not yet"
+
+    return read
+
+
+def _or_word(show: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: value if isinstance(value, str) else show(value)
+
+
+COLUMNS = (
+    Column("run", "run", "", lambda r: r.name, text=True),
+    Column("algorithm", "algorithm", "", lambda r: r.algorithm, text=True),
+    Column("clients", "clients", "", lambda r: r.clients),
+    Column("ranks", "ranks", "", lambda r: r.ranks),
+    Column("rounds", "rounds", "", lambda r: r.rounds),
+    Column("rounds_planned", "of", "", lambda r: r.rounds_planned),
+    Column("accuracy", "accuracy", "%", lambda r: r.final_client_accuracy, _percent),
+    Column("min", "min", "%", _final("min"), _percent),
+    Column("worst_decile", "worst tenth", "%", _final("worst_decile"), _percent),
+    Column("std", "std", "%", _final("std"), _percent),
+    Column("target", "target", "%", lambda r: r.target_accuracy, _percent),
+    Column("target_round", "at target", "round", _reached("round")),
+    Column("target_seconds", "at target", "s", _reached("seconds"), _or_word(_seconds)),
+    Column("seconds_train", "train", "s", lambda r: r.seconds_train, _seconds),
+    Column("seconds_evaluate", "evaluate", "s", lambda r: r.seconds_evaluate, _seconds),
+    Column("seconds_per_round", "per round", "s", lambda r: r.seconds_per_round, _seconds),
+    Column("status", "status", "", lambda r: r.status, text=True),
+)
+
+
+def _cell(column: Column, run: RunSummary) -> str:
+    value = column.read(run)
+    return MISSING if value is None else column.show(value)
+
+
+def text_table(runs: Sequence[RunSummary]) -> str:
+    """The runs as text: one run as a list of figures, several side by side, and below what is wrong or missing."""
+    body = _list(runs[0]) if len(runs) == 1 else _grid(runs)
+    notes = [note for run in runs for note in _notes(run)]
+    return "\n".join([*body, *([""] if notes else []), *notes]) + "\n"
+
+
+def _list(run: RunSummary) -> list[str]:
+    rows = [(f"{c.title} ({c.unit})" if c.unit else c.title, _cell(c, run)) for c in COLUMNS]
+    rows[2:2] = [
+        (title, value)
+        for title, value in (
+            ("model", run.model),
+            ("dataset", run.dataset),
+            ("partition", run.partition),
+            ("evaluated", run.evaluated_model),
+        )
+        if value
+    ]
+    width = max(len(title) for title, _ in rows)
+    return [f"{title:<{width}}  {value}" for title, value in rows]
+
+
+def _grid(runs: Sequence[RunSummary]) -> list[str]:
+    lines = [[c.title for c in COLUMNS], [c.unit for c in COLUMNS], *([_cell(c, r) for c in COLUMNS] for r in runs)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    lines.insert(2, ["-" * width for width in widths])
+    return [
+        "  ".join(
+            f"{t:<{w}}" if c.text else f"{t:>{w}}" for c, t, w in zip(COLUMNS, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _notes(run: RunSummary) -> list[str]:
+    notes = [f"{run.name}: {problem}" for problem in run.problems]
+    if run.status == "unfinished":
+        notes.append(
+            f"{run.name}: is not finished; if nothing runs there, go on with: fedhpc run CONFIG --out "
+            f"{run.directory} --resume"
+        )
+    if run.diverged:
+        notes.append(f"{run.name}: {run.diverged} client updates were skipped because they diverged")
+    return notes
+
+
+def csv_table(runs: Sequence[RunSummary]) -> str:
+    """The runs as CSV: one line a run, accuracies as fractions, times in seconds, nothing where nothing is known."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([c.key for c in COLUMNS])
+    for run in runs:
+        values = ((c, c.read(run)) for c in COLUMNS)
+        writer.writerow(["" if v is None or (isinstance(v, str) and not c.text) else v for c, v in values])
+    return out.getvalue()
+
+
+def latex_table(runs: Sequence[RunSummary]) -> str:
+    """The runs as a LaTeX tabular (needs the package booktabs)."""
+    columns = [c for c in COLUMNS if c.key not in ("ranks", "status")]
+    rows = [[_cell(c, run).translate(_LATEX) for c in columns] for run in runs]
+    head = [f"{c.title} ({c.unit})" if c.unit else c.title for c in columns]
+    marks = [
+        " (unfinished)" if r.status == "unfinished" else " (damaged)" if r.status == "damaged" else "" for r in runs
+    ]
+    for row, mark in zip(rows, marks, strict=True):
+        row[0] += mark
+    lines = [r"\begin{tabular}{" + "".join("l" if c.text else "r" for c in columns) + "}", r"\toprule"]
+    lines += [" & ".join(h.translate(_LATEX) for h in head) + r" \\", r"\midrule"]
+    lines += [" & ".join("--" if cell == MISSING else cell for cell in row) + r" \\" for row in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def json_summary(runs: Sequence[RunSummary]) -> str:
+    """Everything that is known about the runs as JSON; null where nothing is known."""
+    tree = {"format": FORMAT, "fedhpc": fedhpc.__version__, "runs": [dataclasses.asdict(run) for run in runs]}
+    return json.dumps(tree, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,98 @@
+"""A run directory: who may write to it, and the files that say what ran and how it ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from fedhpc.errors import ConfigError, FedhpcError
+
+CONFIG, ENVIRONMENT, METRICS, DONE = "config.yaml", "environment.json", "metrics.jsonl", "done"
+_RUN_FILES = (CONFIG, METRICS, DONE, "checkpoints")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that it is there whole or not at all, also after a crash."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def default_path(config: str) -> Path:
+    """`runs/<config name>-<time>`, for a run without `--out`."""
+    return Path("runs") / f"{Path(config).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+class RunDirectory:
+    """One run's directory, locked by the process that writes to it (root).
+
+    The lock is the kernel's and ends with the process, however it ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    def open(self, resume: bool) -> bool:
+        """Make or take over the directory; returns whether it holds a run to go on with.
+
+        Raises:
+            ConfigError: it holds a run and `resume` is false (nothing is changed), or it is no directory.
+            FedhpcError: another process writes to it, or it cannot be written.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path}: is a file; --out wants a directory")
+        holds_run = any((self.path / name).exists() for name in _RUN_FILES)
+        if holds_run and not resume:
+            raise ConfigError(f"{self.path}: holds a run; add --resume to go on with it, or choose another --out")
+        try:
+            (self.path / "log").mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        except OSError as error:
+            raise FedhpcError(f"{self.path}: cannot be written ({error.strerror}); choose another --out") from None
+        return holds_run
+
+    def _take_lock(self) -> None:
+        handle = (self.path / "lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            owner = handle.read().strip() or "another process"
+            handle.close()
+            raise FedhpcError(f"{self.path}: is in use by {owner}; wait for it or stop it") from None
+        except OSError:
+            pass  # a file system without locks: go on without
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+        handle.flush()
+        self._lock = handle
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / DONE).exists()
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file atomically."""
+        write_atomically(self.path / name, json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of this directory."""
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
