@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Folders to run the hostile-file and known-answer tests on; they stand here because only this file is read early."""
+    """Folders to run the hostile-file and known-answer tests on; here because only this file is read early enough."""
     parser.addoption("--hostile", type=Path, help="folder with awkward files and a manifest.csv")
     parser.addoption("--vectors", type=Path, help="folder with known-answer vectors")
 

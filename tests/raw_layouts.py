@@ -1,0 +1,78 @@
+"""Small raw folders in the layout of each source, with pixels that are known independently of the package."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def pixels(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def save_png(path: Path, image: np.ndarray) -> None:
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path, "PNG")
+
+
+def write_idx(path: Path, values: np.ndarray) -> None:
+    content = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape) + values.tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def make_mnist(folder: Path, num: int = 20) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, stem in enumerate(("train", "t10k")):
+        write_idx(folder / f"{stem}-images-idx3-ubyte.gz", pixels(seed, num, 28, 28))
+        write_idx(folder / f"{stem}-labels-idx1-ubyte", (np.arange(num) % 10).astype(np.uint8))
+    return folder
+
+
+def make_cifar_batches(folder: Path, num: int = 10) -> Path:
+    target = folder / "cifar-10-batches-py"
+    target.mkdir(parents=True)
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    for seed, name in enumerate(names):
+        batch = {"data": pixels(seed, num, 3072), "labels": [i % 10 for i in range(num)]}
+        (target / name).write_bytes(pickle.dumps(batch, protocol=2))
+    (target / "batches.meta").write_bytes(pickle.dumps({"label_names": list(CIFAR_CLASSES)}, protocol=2))
+    return folder
+
+
+def make_cifar_folders(folder: Path) -> Path:
+    for part, split in enumerate(("train", "test")):
+        for c, name in enumerate(CIFAR_CLASSES):
+            save_png(folder / "cifar10" / split / name / "0000.png", pixels(100 * part + c, 32, 32, 3))
+    return folder
+
+
+def make_class_folders(folder: Path) -> Path:
+    for c, name in enumerate(("ant", "bee")):
+        for i in range(3):
+            save_png(folder / name / f"{i}.png", pixels(10 * c + i, 6, 5, 3))
+    return folder
+
+
+def make_environment_folders(folder: Path) -> Path:
+    for e, environment in enumerate(("paper", "wood")):
+        for c, name in enumerate(("ant", "bee")):
+            for i in range(2):
+                save_png(folder / environment / name / f"{i}.png", pixels(100 * e + 10 * c + i, 6, 5, 3))
+    return folder
+
+
+EXAMPLES: dict[str, Callable[[Path], Path]] = {
+    "mnist": make_mnist,
+    "cifar10": make_cifar_batches,
+    "image_folder": make_environment_folders,
+}
+"""One raw folder per source; a source without one here still passes the part of its contract that needs none."""
