@@ -64,7 +64,7 @@ def _bytes(figure: Figure, form: str) -> bytes:
 
 def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     several = len(runs) > 1
-    size = (8.4, max(4.2, 0.25 * len(runs) + 1.2)) if several else (6.4, 4.2)
+    size = (8.4, max(4.2, 0.21 * len(runs) + 0.6)) if several else (6.4, 4.2)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -76,7 +76,8 @@ def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     _draw_targets(axes, runs)
     if not several:
         _draw_reached(axes, runs[0], against_time, scale)
-    _dress(axes, against_time, unit, several)
+    longest = max((x for run in runs for x in _points(run, against_time, scale)[0]), default=None)
+    _dress(axes, against_time, unit, several, longest)
     if several:
         figure.legend(
             *axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9, handlelength=3.4
@@ -87,14 +88,15 @@ def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     return figure
 
 
-def _dress(axes: Axes, against_time: bool, unit: str, several: bool) -> None:
-    """Limits, ticks and names of the axes."""
+def _dress(axes: Axes, against_time: bool, unit: str, several: bool, longest: float | None) -> None:
+    """Limits, ticks and names of the axes; `longest` is the last x there is, None if there is nothing to fit to."""
     axes.set_xlabel(f"Training time without evaluation ({unit})" if against_time else "Round")
     axes.set_ylabel("Mean client accuracy (%)" if several else "Client accuracy (%)")
     if not against_time:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    left, right = axes.get_xlim()
-    axes.set_xlim(0, right if right > max(0.0, left) else 1)
+    if longest is None:
+        axes.set_ylim(0, 101)
+    axes.set_xlim(0, None if longest else 1)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(0.0, bottom), min(101.0, top))
 

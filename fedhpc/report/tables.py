@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ COLUMNS = (
     Column("clients", "clients", "", lambda r: r.clients),
     Column("ranks", "ranks", "", lambda r: r.ranks),
     Column("rounds", "rounds", "", lambda r: r.rounds),
-    Column("rounds_planned", "of", "", lambda r: r.rounds_planned),
+    Column("rounds_planned", "planned", "", lambda r: r.rounds_planned),
     Column("accuracy", "accuracy", "%", lambda r: r.final_client_accuracy, _percent),
     Column("min", "min", "%", _final("min"), _percent),
     Column("worst_decile", "worst tenth", "%", _final("worst_decile"), _percent),
@@ -131,7 +132,7 @@ def _notes(run: RunSummary) -> list[str]:
     if run.status == "unfinished":
         notes.append(
             f"{run.name}: is not finished; if nothing runs there, go on with: fedhpc run CONFIG --out "
-            f"{run.directory} --resume"
+            f"{shlex.quote(run.directory)} --resume"
         )
     if run.diverged:
         notes.append(f"{run.name}: {run.diverged} client updates were skipped because they diverged")
