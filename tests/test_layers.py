@@ -97,6 +97,7 @@ def lint(folder: Path, contract: str) -> subprocess.CompletedProcess[str]:
         ("models", "models/hem_cnn.py", "import fedhpc.models.mlp"),
         ("sources", "data/sources/mnist.py", "import fedhpc.data.sources.cifar10"),
         ("partitions", "data/partitions/iid.py", "import fedhpc.data.partitions.dirichlet"),
+        ("commands", "commands/other.py", "import fedhpc.commands.run"),
         ("objectives", "objectives/other.py", "import fedhpc.objectives.erm"),
     ],
 )
