@@ -33,6 +33,10 @@ named_directory() {
     printf '%s\n' "$found"
 }
 
+if [[ ${1-} == -h || ${1-} == --help ]]; then
+    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 0
+fi
 prepare_venv
 mpi_on_this_machine
 arguments=("$@")

@@ -31,6 +31,7 @@ case "$*" in
         [ -z "$KILL_VENV" ] || kill -KILL "$PPID"
         ;;
     "-m pip install"*--editable*)
+        sleep "${SLOW:-0}"
         [ -z "$KILL_PIP" ] || kill -KILL "$PPID" $$
         for tool in ruff mypy lint-imports mpirun fedhpc; do cp "$STAND_IN" "${0%/*}/$tool"; done
         exit "${PIP:-0}"
@@ -83,6 +84,14 @@ class Clone:
             timeout=30,
         )
         return done.returncode, done.stderr, self.log.read_text().splitlines()
+
+    def start(self, script: str, **variables: str) -> subprocess.Popen[bytes]:
+        """Start a script and return at once."""
+        stand_ins = {"PYTHON": str(self.python), "STAND_IN": str(self.tool), "LOG": str(self.log)}
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(
+            ["bash", str(self.folder / script)], env={**os.environ, **stand_ins, **variables}, **silent
+        )
 
 
 @pytest.fixture
@@ -151,6 +160,16 @@ def test_a_moved_clone_gets_a_new_environment(clone: Clone) -> None:
     code, err, calls = clone.run("launch/test.sh")
     assert code == 0, err
     assert (environments(calls), installs(calls)) == (1, 1)
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="no flock: two set-ups at once are not kept apart")
+def test_two_scripts_started_together_install_once(clone: Clone) -> None:
+    both = [clone.start(f"launch/{name}.sh", SLOW="1") for name in ("test", "quickstart")]
+    assert [script.wait(timeout=30) for script in both] == [0, 0]
+    calls = clone.log.read_text().splitlines()
+    assert (environments(calls), installs(calls)) == (1, 1)
+    assert any("-m pytest" in call for call in calls)
+    assert any(call.startswith("mpirun") for call in calls)
 
 
 def test_a_foreign_folder_named_venv_is_left_alone(clone: Clone) -> None:
@@ -238,3 +257,8 @@ def test_failing_tests_and_no_tests_fail_continuous_integration(clone: Clone, co
     got, err, _ = clone.run(".ci/run", PYTEST=code)
     assert got == 1
     assert err.splitlines()[-1] == "fedhpc: failed: pytest"
+
+
+def test_quickstart_explains_itself_without_setting_anything_up(clone: Clone) -> None:
+    code, _, calls = clone.run("launch/quickstart.sh", "--help")
+    assert (code, calls) == (0, [])
