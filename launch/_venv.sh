@@ -7,7 +7,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
 stamp=$venv/.fedhpc-installed     # holds what is installed
-working=$venv/.fedhpc-installing  # stands while pip is at work
+working=$venv/.fedhpc-installing  # stands from the start of an installation to its good end
 made=$venv/.fedhpc-made           # this script made the environment, so it may also start it over
 python=${PYTHON:-python3}
 
@@ -54,7 +54,8 @@ install() {
     local quiet=()
     [ -t 1 ] || quiet=(-qq)  # in a log neither bars nor notes about mirrors
     if [ -e "$working" ] && [ -e "$made" ]; then
-        say "the last set-up was interrupted; starting over"
+        # Packages may lie there in part, also when pip ended by itself: it exits with 1 on Ctrl-C, too.
+        say "the last set-up was not completed; starting over"
         make_venv
     elif ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || moved; then
         make_venv
@@ -73,11 +74,7 @@ install() {
 # Scripts in an environment carry its absolute path: one that was moved or copied has to be made anew.
 moved() { [ -e "$made" ] && [ -f "$venv/bin/activate" ] && ! grep -qF "$venv" "$venv/bin/activate"; }
 
-failed() {
-    # pip that ended by itself left whole packages behind; one that was killed may not have.
-    [ "$1" -gt 128 ] || rm -f "$working"
-    die "pip failed (exit code $1); see the message above, then run this script again"
-}
+failed() { die "pip failed (exit code $1); see the message above, then run this script again: it starts over"; }
 
 prepare_venv() {
     is_ready && return
