@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import h5py
     import numpy as np
 
+_DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, MemoryError)
+"""What h5py raises when it meets damaged structures."""
 _ALIGNED_FROM, _ALIGNMENT = 1 << 16, 4096
 _BLOCK_BYTES = 1 << 24
 
@@ -27,7 +29,7 @@ def open_hdf5(path: Path, mode: Literal["r", "w"] = "r") -> Iterator[h5py.File]:
     checksum their own metadata.
 
     Raises:
-        DatasetError: the file is missing, truncated or no HDF5 file.
+        DatasetError: the file to read is missing, truncated, no HDF5 file, or found damaged while it is read.
     """
     import h5py
 
@@ -38,16 +40,18 @@ def open_hdf5(path: Path, mode: Literal["r", "w"] = "r") -> Iterator[h5py.File]:
             "alignment_threshold": _ALIGNED_FROM,
             "alignment_interval": _ALIGNMENT,
         }
+    if mode == "w":
+        with h5py.File(path, "x", **options) as file:
+            yield file
+        return
     try:
-        file = h5py.File(path, "x" if mode == "w" else "r", **options)
-    except OSError as error:
-        if mode == "w":
-            raise
-        raise DatasetError(
-            f"{path}: not a readable HDF5 file ({_first_line(error)}); copy or prepare it again"
-        ) from None
-    with file:
-        yield file
+        with h5py.File(path, "r", **options) as file:
+            yield file
+    except DatasetError:
+        raise
+    except _DAMAGE as error:
+        told = _first_line(error)
+        raise DatasetError(f"{path}: not a readable HDF5 file ({told}); copy or prepare it again") from None
 
 
 def array_sum(blocks: Iterable[np.ndarray]) -> str:
@@ -76,5 +80,5 @@ def dataset_sum(dataset: h5py.Dataset) -> str:
     return array_sum(dataset[start : start + step] for start in range(0, len(dataset), step))
 
 
-def _first_line(error: OSError) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _first_line(error: Exception) -> str:
+    return str(error).strip("'\"").splitlines()[0] if str(error) else type(error).__name__
