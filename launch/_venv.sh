@@ -46,7 +46,7 @@ make_venv() {
     say "making $venv with $("$python" --version)"
     mkdir -p "$venv"
     : >"$made"
-    find "$venv/" -mindepth 1 ! -path "$made" -delete
+    find "$venv/" -mindepth 1 ! -name "${made##*/}" -delete
     "$python" -m venv "$venv" || die "could not make $venv; see the message above"
 }
 
