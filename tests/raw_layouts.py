@@ -70,7 +70,14 @@ def make_environment_folders(folder: Path) -> Path:
     return folder
 
 
+def make_arrays(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    np.savez(folder / "some.npz", x=pixels(0, 12, 3, 7, 8), y=np.arange(12) % 4)
+    return folder / "some.npz"
+
+
 EXAMPLES: dict[str, Callable[[Path], Path]] = {
+    "arrays": make_arrays,
     "mnist": make_mnist,
     "cifar10": make_cifar_batches,
     "image_folder": make_environment_folders,

@@ -68,6 +68,10 @@ def prepare(
     """
     options = _checked_options(on_bad, channels, layout)
     shape = _checked_size(size)
+    if shard_bytes < 1:
+        raise ConfigError(f"shard_bytes is {shard_bytes}, expected at least 1")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers is {workers}, expected at least 1")
     source: Source = registry.load(SOURCES, name).SOURCE
     refuse_existing(Path(out))
     dataset = source.scan(None if raw is None else Path(raw), options)

@@ -36,8 +36,13 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def scanned(name: str, tmp_path: Path) -> RawDataset:
-    return source_of(name).scan(raw_of(name, tmp_path), ScanOptions())
+def raw(name: str, tmp_path: Path) -> Path | None:
+    return raw_of(name, tmp_path)
+
+
+@pytest.fixture
+def scanned(name: str, raw: Path | None) -> RawDataset:
+    return source_of(name).scan(raw, ScanOptions())
 
 
 def test_file_name_is_the_name(name: str) -> None:
@@ -67,8 +72,7 @@ def test_decode_gives_pixels_within_the_stated_maximum(scanned: RawDataset) -> N
         assert image.max() <= scanned.pixel_max
 
 
-def test_scan_and_decode_are_repeatable(name: str, scanned: RawDataset, tmp_path: Path) -> None:
-    raw = None if source_of(name).embedded else tmp_path / "raw"
+def test_scan_and_decode_are_repeatable(name: str, raw: Path | None, scanned: RawDataset) -> None:
     again = source_of(name).scan(raw, ScanOptions())
     assert [(i.path, i.label, i.environment, i.split) for i in again.items] == [
         (i.path, i.label, i.environment, i.split) for i in scanned.items
@@ -78,8 +82,9 @@ def test_scan_and_decode_are_repeatable(name: str, scanned: RawDataset, tmp_path
     assert np.array_equal(again.decode(again.items[0]), scanned.decode(first))
 
 
-def test_prepared_folder_holds_what_decode_gives(name: str, scanned: RawDataset, tmp_path: Path) -> None:
-    raw = None if source_of(name).embedded else tmp_path / "raw"
+def test_prepared_folder_holds_what_decode_gives(
+    name: str, raw: Path | None, scanned: RawDataset, tmp_path: Path
+) -> None:
     prepare(name, raw, tmp_path / "out")
     store = ShardStore.open(tmp_path / "out")
     assert verify(tmp_path / "out") == []
