@@ -30,14 +30,8 @@ def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | Non
     """
     levels = LEVELS[layout]
     images, notes = images_below(tree.listing, top)
-    prefix = len(top) + 1 if top else 0
-    placed, bad = [], [entry for entry in tree.listing.bad if _concerns(entry, top)]
-    for path in images:
-        parts = path[prefix:].split("/")
-        if len(parts) > len(levels):
-            placed.append((path, dict(zip(levels, parts, strict=False))))
-        else:
-            bad.append(BadFile(path, f"lies outside the {'/'.join(levels)} folders"))
+    placed, bad = _places(images, levels, top)
+    bad += [entry for entry in tree.listing.bad if _concerns(entry, top)]
     classes = _folder_names(tree.listing, top, levels.index("class"))
     environments = _folder_names(tree.listing, top, 0) if "environment" in levels else [name]
     class_index, environment_index = _index(classes), _index(environments)
@@ -76,6 +70,21 @@ def images_below(listing: Listing, top: str = "") -> tuple[list[str], list[str]]
 def extension(path: str) -> str:
     """Return the extension of a path in lower case, with its dot."""
     return os.path.splitext(path)[1].lower()
+
+
+def _places(
+    images: Iterable[str], levels: tuple[str, ...], top: str
+) -> tuple[list[tuple[str, dict[str, str]]], list[BadFile]]:
+    """Return each image with what its folders say (level -> name), and those that lie too high up."""
+    prefix = len(top) + 1 if top else 0
+    placed, bad = [], []
+    for path in images:
+        parts = path[prefix:].split("/")
+        if len(parts) > len(levels):
+            placed.append((path, dict(zip(levels, parts, strict=False))))
+        else:
+            bad.append(BadFile(path, f"lies outside the {'/'.join(levels)} folders"))
+    return placed, bad
 
 
 def _folder_names(listing: Listing, top: str, depth: int) -> list[str]:

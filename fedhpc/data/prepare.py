@@ -67,11 +67,8 @@ def prepare(
         ConfigError: an argument out of range.
     """
     options = _checked_options(on_bad, channels, layout)
+    _check_positive(shard_bytes=shard_bytes, workers=1 if workers is None else workers)
     shape = _checked_size(size)
-    if shard_bytes < 1:
-        raise ConfigError(f"shard_bytes is {shard_bytes}, expected at least 1")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers is {workers}, expected at least 1")
     source: Source = registry.load(SOURCES, name).SOURCE
     refuse_existing(Path(out))
     dataset = source.scan(None if raw is None else Path(raw), options)
@@ -234,6 +231,12 @@ def _checked_options(on_bad: str, channels: int | None, layout: str) -> ScanOpti
     if layout not in LAYOUTS:
         raise ConfigError(f"layout is '{layout}', allowed are {', '.join(LAYOUTS)}")
     return ScanOptions(channels=channels, layout=layout)
+
+
+def _check_positive(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ConfigError(f"{name} is {number}, expected at least 1")
 
 
 def _checked_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:

@@ -125,12 +125,16 @@ def test_the_whole_image_folder_at_once(hostile: Path, tmp_path: Path) -> None:
     rows = [row for row in rows_of(hostile, "image") if (hostile / row["path"]).is_file()]
     for top in sorted({row["path"].split("/")[0] for row in rows}):
         concerned = {row["path"].partition("/")[2]: row for row in rows if row["path"].startswith(f"{top}/")}
-        raw = Path(shutil.copytree(hostile / top, tmp_path / top))
+        raw = tmp_path / top
+        for path in concerned:
+            (raw / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(hostile / top / path, raw / path)
         rejected = {path for path, row in concerned.items() if row["expect"] == "reject"}
-        with pytest.raises(DatasetError, match=f"{len(rejected)} bad files") as caught:
-            prepare("image_folder", raw, tmp_path / "stopped", size=SIDE)
-        assert all(shown(path) in str(caught.value) for path in sorted(rejected)[:20])
-        assert not (tmp_path / "stopped").exists()
+        if rejected:
+            with pytest.raises(DatasetError, match=f"{len(rejected)} bad file") as caught:
+                prepare("image_folder", raw, tmp_path / "stopped", size=SIDE)
+            assert all(shown(path) in str(caught.value) for path in sorted(rejected)[:20])
+            assert not (tmp_path / "stopped").exists()
         manifest = prepare("image_folder", raw, tmp_path / f"out-{top}", size=SIDE, on_bad="skip")
         check_whole(tmp_path / f"out-{top}", manifest, concerned, rejected)
 
