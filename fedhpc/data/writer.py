@@ -87,16 +87,17 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            try:
-                self._finish()
-            except BaseException as caught:
-                self._discard()
-                self._explain(caught)
-                raise
-        else:
+        if error is not None:
             self._discard()
-            self._explain(error)
+            return
+        try:
+            self._finish()
+        except (OSError, RuntimeError) as caught:
+            self._discard()
+            raise self._failed(caught) from caught
+        except BaseException:
+            self._discard()
+            raise
 
     def add(
         self,
@@ -122,11 +123,19 @@ class ShardWriter:
             raise ValueError(f"{shown(path)}: image {image.dtype} {image.shape}, expected uint8 {self._shape}")
         if not (0 <= label < len(self._classes) and 0 <= environment < len(self._environments)):
             raise ValueError(f"{shown(path)}: label {label} or environment {environment} out of range")
+        values = {name: self._encode(name, (attributes or {}).get(name)) for name in self._attributes}
+        try:
+            self._append(image, label, environment, split, path, values)
+        except (OSError, RuntimeError) as caught:
+            raise self._failed(caught) from caught
+
+    def _append(
+        self, image: np.ndarray, label: int, environment: int, split: int, path: str, values: Mapping[str, float]
+    ) -> None:
         if self._shard is None:
             rows = min(self._shard_rows, max(1, self._expected - self._written))
             target = self._staging.folder / f"shard-{len(self._shards):05d}.h5"
             self._shard = _OpenShard(target, rows, self._shape, min(rows, self._block_rows))
-        values = {name: self._encode(name, (attributes or {}).get(name)) for name in self._attributes}
         self._shard.add(image, label, environment, split, path, values)
         self._written += 1
         if self._shard.is_full:
@@ -181,12 +190,11 @@ class ShardWriter:
             where = shown(str(self._out.parent))
             raise DatasetError(f"{where}: {needed:,} bytes of pixels to write, {free:,} free; choose another --out")
 
-    def _explain(self, error: BaseException) -> None:
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error).splitlines()[0]
-            raise DatasetError(
-                f"{shown(str(self._out))}: writing failed ({reason}); nothing was left behind"
-            ) from error
+    def _failed(self, error: Exception) -> DatasetError:
+        """Say in one line what h5py says in many; it raises OSError while writing and RuntimeError while closing."""
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else (str(error) or type(error).__name__).splitlines()[0]
+        return DatasetError(f"{shown(str(self._out))}: writing failed ({reason}); nothing was left behind")
 
 
 class _OpenShard:
