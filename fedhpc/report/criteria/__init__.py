@@ -1,0 +1,1 @@
+"""Selection criteria, one per file; the file's name is the criterion's name."""

@@ -1,0 +1,184 @@
+"""DomainBed's own folders: `<sweep>/<run>/results.jsonl` and `done`. Read so that its sweeps can be reported on,
+written so that its scripts work on ours.
+
+Its records are JSON objects, one a line, in which NaN is the bare word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.report.names import ours, theirs
+from fedhpc.report.results import SweepRecords
+from fedhpc.report.selection import Checkpoint, TrialRecords
+from fedhpc.report.trial_files import LARGER, METRICS, SMALLER, read_done, read_sweep
+from fedhpc.runs.records import Record, read_records
+
+RESULTS, DONE = "results.jsonl", "done"
+_METRICS = {"step_seconds": "step_time", "memory_gib": "mem_gb"}
+"""Our names of quantities where DomainBed has another; the rest (loss, penalty, epoch, ...) are the same."""
+_RUN_ARGUMENTS = ("dataset", "algorithm", "test_envs", "holdout_fraction", "hparams_seed", "data_dir", "task",
+                  "trial_seed", "seed")  # fmt: skip
+
+
+def is_original_sweep(directory: Path) -> bool:
+    """Whether a directory holds runs of DomainBed."""
+    return next(directory.glob(f"*/{RESULTS}"), None) is not None
+
+
+def read_original(directory: Path) -> SweepRecords:
+    """Read a sweep of DomainBed. A last line that was cut by a kill is passed over; a run without `done` is unfinished.
+
+    Raises:
+        ConfigError: there is no such sweep.
+    """
+    if not directory.is_dir() or not is_original_sweep(directory):
+        raise ConfigError(f"{directory}: holds no folders with {RESULTS}, DomainBed's records")
+    trials, problems = [], []
+    for file in sorted(directory.glob(f"*/{RESULTS}")):
+        try:
+            trial = original_trial(list(_lines(file)), file.parent.name, (file.parent / DONE).exists())
+        except FedhpcError as error:
+            problems.append(str(error))
+            continue
+        if trial is not None:
+            trials.append(trial)
+    return SweepRecords(str(directory), tuple(trials), problems=tuple(problems))
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                if not line.endswith("\n"):
+                    return
+                raise FedhpcError(f"{file}: line {number} is not JSON") from None
+            if not isinstance(record, dict):
+                raise FedhpcError(f"{file}: line {number} is not a JSON object")
+            yield record
+
+
+def original_trial(records: list[dict[str, Any]], run: str, finished: bool) -> TrialRecords | None:
+    """One run's records as a trial; None if there are none.
+
+    Raises:
+        FedhpcError: something is missing in them.
+    """
+    if not records:
+        return None
+    try:
+        args = records[0]["args"]
+        return TrialRecords(
+            run=run,
+            dataset=ours(args["dataset"]),
+            algorithm=ours(args["algorithm"]),
+            test_envs=tuple(args["test_envs"]),
+            hparams_seed=args["hparams_seed"],
+            trial_seed=args["trial_seed"],
+            checkpoints=tuple(_checkpoint(record) for record in records),
+            hparams=records[0].get("hparams", {}),
+            finished=finished,
+        )
+    except (KeyError, TypeError) as error:
+        raise FedhpcError(f"{run}/{RESULTS}: a record lacks {error}") from None
+
+
+def _checkpoint(record: Mapping[str, Any]) -> Checkpoint:
+    count = 0
+    while f"env{count}_out_acc" in record:
+        count += 1
+    return Checkpoint(
+        record["step"],
+        tuple(record.get(f"env{i}_in_acc", math.nan) for i in range(count)),
+        tuple(record[f"env{i}_out_acc"] for i in range(count)),
+    )
+
+
+def run_arguments(spec: Mapping[str, Any], data_dir: str) -> dict[str, Any]:
+    """What DomainBed's sweep hands to its training script for one trial, in its names and its order.
+
+    Args:
+        spec: fields of a trial: dataset, algorithm, test_envs, holdout_fraction, hparams_seed, trial_seed, seed, and,
+            only where they differ from the dataset's defaults, `steps` and `hparams` (a JSON text).
+        data_dir: the data's folder; DomainBed takes it for a part of a run's identity.
+    """
+    known = {
+        **spec,
+        "dataset": theirs(spec["dataset"]),
+        "algorithm": theirs(spec["algorithm"]),
+        "test_envs": list(spec["test_envs"]),
+        "data_dir": data_dir,
+        "task": "domain_generalization",
+    }
+    return {key: known[key] for key in (*_RUN_ARGUMENTS, "steps", "hparams") if known.get(key) is not None}
+
+
+def run_name(arguments: Mapping[str, Any]) -> str:
+    """The folder that DomainBed gives a run with these arguments."""
+    return hashlib.md5(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
+
+
+def run_command(arguments: Mapping[str, Any], out: str) -> str:
+    """The command by which DomainBed runs it."""
+    words = ["python", "-m", "domainbed.scripts.train"]
+    for name, value in sorted({**arguments, "output_dir": f"{out}/{run_name(arguments)}"}.items()):
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(shlex.quote(str(v)) for v in values)]
+    return " ".join(words)
+
+
+def export_original(sweep: Path, out: Path, data_dir: str = "") -> int:
+    """Write the finished trials of one of our sweeps as folders that DomainBed's scripts read; returns how many.
+
+    Raises:
+        ConfigError: the target holds something already.
+        FedhpcError: it cannot be written.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out}: is not empty; export to another directory")
+    found = read_sweep(sweep)
+    try:
+        for trial in found.trials:
+            _export(sweep / trial.run, out, data_dir)
+    except OSError as error:
+        raise FedhpcError(f"{out}: cannot be written: {error.strerror}") from None
+    return len(found.trials)
+
+
+def _export(folder: Path, out: Path, data_dir: str) -> None:
+    done = read_done(folder)
+    arguments = run_arguments({"holdout_fraction": 0.2, **done["spec"]}, data_dir)
+    target = out / run_name(arguments)
+    target.mkdir(parents=True)
+    args = {
+        "hparams": None, "steps": None, "save_model_every_checkpoint": False, "skip_model_save": True,
+        "uda_holdout_fraction": 0, **arguments, "checkpoint_freq": done["spec"].get("checkpoint_freq"),
+        "output_dir": target.name,
+    }  # fmt: skip
+    rows = original_records(read_records(folder / METRICS), args, done["hparams"])
+    (target / RESULTS).write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows), encoding="utf-8")
+    (target / DONE).write_text("done", encoding="utf-8")
+
+
+def original_records(
+    records: Iterator[Record], args: Mapping[str, Any], hparams: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Our records of one trial as DomainBed's: one object per checkpoint."""
+    rows: dict[int, dict[str, Any]] = {}
+    for record in records:
+        row = rows.setdefault(record.round, {"args": dict(args), "hparams": dict(hparams), "step": record.round})
+        value = math.nan if record.value is None else record.value
+        if record.environment is None:
+            row[_METRICS.get(record.what, record.what)] = value
+        elif record.what in (*LARGER, *SMALLER):
+            row[f"env{record.environment}_{'in' if record.what in LARGER else 'out'}_acc"] = value
+    yield from rows.values()

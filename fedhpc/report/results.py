@@ -1,0 +1,241 @@
+"""Results of many trials: cells of tables, their averages, and what is missing in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhpc.report.names import ALGORITHMS, DATASETS, environment_labels, in_order
+from fedhpc.report.selection import Choice, Criterion, TrialRecords
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """A trial that a sweep consists of.
+
+    Attributes:
+        id: what its claims are named after; a part of the command that runs it.
+        run: its folder, relative to the sweep's.
+        dataset, algorithm, test_envs, hparams_seed, trial_seed: see `TrialRecords`.
+    """
+
+    id: str
+    run: str
+    dataset: str
+    algorithm: str
+    test_envs: tuple[int, ...]
+    hparams_seed: int
+    trial_seed: int
+
+
+@dataclass(frozen=True)
+class SweepRecords:
+    """Everything a report on a sweep is made of.
+
+    Attributes:
+        source: where it was read, for messages.
+        trials: what was recorded.
+        planned: what the sweep consists of; empty where there is no plan (sweeps of the original).
+        environments: names of the environments by dataset.
+        criteria: criteria that the sweep was made for; empty: all.
+        about: code version, profile and the like, for captions.
+        command: how a list of trials is run; the ids follow it, separated by commas. Empty without a plan.
+        problems: damaged records, one line each.
+    """
+
+    source: str
+    trials: tuple[TrialRecords, ...]
+    planned: tuple[PlannedTrial, ...] = ()
+    environments: Mapping[str, tuple[str, ...]] | None = None
+    criteria: tuple[str, ...] = ()
+    about: Mapping[str, str] | None = None
+    command: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def num_records(self) -> int:
+        """Checkpoints of all trials."""
+        return sum(len(t.checkpoints) for t in self.trials)
+
+    def labels(self, dataset: str) -> tuple[str, ...]:
+        """Names of a dataset's environments."""
+        given = (self.environments or {}).get(dataset)
+        if given:
+            return given
+        sizes = [len(t.checkpoints[0].validation) for t in self.trials if t.dataset == dataset and t.checkpoints]
+        return environment_labels(dataset, max(sizes, default=0))
+
+    def datasets(self) -> list[str]:
+        """Datasets in report order."""
+        return in_order([*(t.dataset for t in self.planned), *(t.dataset for t in self.trials)], DATASETS)
+
+    def algorithms(self) -> list[str]:
+        """Algorithms in report order."""
+        return in_order([*(t.algorithm for t in self.planned), *(t.algorithm for t in self.trials)], ALGORITHMS)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Mean and standard error over trials, in percent; None without a value.
+
+    The standard error is the population's standard deviation over the square root of the number of values, as in the
+    original; of a single value it is 0.
+    """
+
+    mean: float | None
+    standard_error: float | None
+    num_trials: int
+
+    @classmethod
+    def of(cls, accuracies: Sequence[float]) -> Figure:
+        """Summarise accuracies (fractions)."""
+        if not accuracies:
+            return cls(None, None, 0)
+        values = np.array(accuracies, dtype=np.float64)
+        mean, deviation = 100 * np.mean(values), np.std(values)
+        return cls(float(mean), float(100 * deviation / np.sqrt(len(values))), len(values))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One algorithm on one test environment.
+
+    Attributes:
+        test_env: the environment.
+        figure: over the trial seeds that have a choice.
+        choices: by trial seed.
+        missing: planned trials that the criterion needs here and that are not finished.
+    """
+
+    test_env: int
+    figure: Figure
+    choices: Mapping[int, Choice]
+    missing: tuple[PlannedTrial, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm on one dataset."""
+
+    algorithm: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the cells in percent, None if one of them has no value."""
+        means = [c.figure.mean for c in self.cells]
+        known = [m for m in means if m is not None]
+        return float(np.mean(known)) if known and len(known) == len(means) else None
+
+    @property
+    def missing(self) -> tuple[PlannedTrial, ...]:
+        """What is missing in the cells, each trial once."""
+        return tuple({t.id: t for cell in self.cells for t in cell.missing}.values())
+
+
+@dataclass(frozen=True)
+class Table:
+    """One dataset under one criterion."""
+
+    dataset: str
+    criterion: str
+    environments: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Averages:
+    """All datasets under one criterion: a figure per algorithm and dataset, and the mean of a row's."""
+
+    criterion: str
+    datasets: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Figure, ...]], ...]
+
+    def mean(self, figures: Sequence[Figure]) -> float | None:
+        """Mean over the datasets in percent, None if one has no value."""
+        known = [f.mean for f in figures if f.mean is not None]
+        return float(np.mean(known)) if known and len(known) == len(figures) else None
+
+
+def tables(sweep: SweepRecords, criterion: Criterion, name: str) -> list[Table]:
+    """One table per dataset; an algorithm that has nothing to do with a dataset has no row there."""
+    groups = _grouped(sweep.trials)
+    finished = {t.run for t in sweep.trials if t.finished}
+    planned: dict[tuple[str, str], list[PlannedTrial]] = {}
+    for trial in sweep.planned:
+        planned.setdefault((trial.dataset, trial.algorithm), []).append(trial)
+    found = []
+    for dataset in sweep.datasets():
+        labels = sweep.labels(dataset)
+        sets = {frozenset(t.test_envs) for t in sweep.planned if t.dataset == dataset}
+        envs = [e for e in range(len(labels)) if _is_planned(criterion, e, len(labels), sets)]
+        rows = []
+        for algorithm in sweep.algorithms():
+            group = groups.get((dataset, algorithm), {})
+            plan = planned.get((dataset, algorithm), [])
+            open_trials = [t for t in plan if t.run not in finished]
+            if group or plan:
+                cells = (_cell(criterion, env, len(labels), group, open_trials) for env in envs)
+                rows.append(Row(algorithm, tuple(cells)))
+        if envs and rows:
+            found.append(Table(dataset, name, tuple(labels[e] for e in envs), tuple(rows)))
+    return found
+
+
+def _grouped(trials: Iterable[TrialRecords]) -> dict[tuple[str, str], dict[int, list[TrialRecords]]]:
+    """Trials by dataset and algorithm, then by trial seed, ascending."""
+    groups: dict[tuple[str, str], dict[int, list[TrialRecords]]] = {}
+    for trial in sorted(trials, key=lambda t: t.trial_seed):
+        group = groups.setdefault((trial.dataset, trial.algorithm), {})
+        group.setdefault(trial.trial_seed, []).append(trial)
+    return groups
+
+
+def _is_planned(criterion: Criterion, env: int, num_environments: int, sets: Set[frozenset[int]]) -> bool:
+    """Whether a test environment has a column: its trials are planned, or there is no plan."""
+    return not sets or all(frozenset(need) in sets for need in criterion.needs(env, num_environments))
+
+
+def _cell(
+    criterion: Criterion,
+    test_env: int,
+    num_environments: int,
+    group: Mapping[int, Sequence[TrialRecords]],
+    open_trials: Sequence[PlannedTrial],
+) -> Cell:
+    chosen = {seed: criterion.choose(trials, test_env) for seed, trials in group.items()}
+    choices = {seed: choice for seed, choice in chosen.items() if choice is not None}
+    needs = {frozenset(need) for need in criterion.needs(test_env, num_environments)}
+    missing = tuple(t for t in open_trials if frozenset(t.test_envs) in needs)
+    return Cell(test_env, Figure.of([c.test for c in choices.values()]), choices, missing)
+
+
+def averages(found: Sequence[Table], name: str, whole: bool) -> Averages:
+    """A figure per algorithm and dataset: the mean over test environments in each trial, then over the trials.
+
+    Args:
+        found: the tables of one criterion.
+        name: the criterion.
+        whole: leave out trials that lack a test environment; the original averages over whatever there is.
+    """
+    names = in_order((row.algorithm for table in found for row in table.rows), ALGORITHMS)
+    rows = []
+    for algorithm in names:
+        by_dataset = {t.dataset: row for t in found for row in t.rows if row.algorithm == algorithm}
+        figures = tuple(_average(by_dataset.get(t.dataset), whole) for t in found)
+        rows.append((algorithm, figures))
+    return Averages(name, tuple(t.dataset for t in found), tuple(rows))
+
+
+def _average(row: Row | None, whole: bool) -> Figure:
+    if row is None:
+        return Figure.of([])
+    seeds = sorted({seed for cell in row.cells for seed in cell.choices})
+    means = []
+    for seed in seeds:
+        tests = [cell.choices[seed].test for cell in row.cells if seed in cell.choices]
+        if not whole or len(tests) == len(row.cells):
+            means.append(float(np.mean(tests)))
+    return Figure.of(means)
