@@ -68,6 +68,8 @@ def test_importing_a_cheap_module_loads_no_dear_library(pattern: str) -> None:
 def copy_of_the_package(tmp_path: Path) -> Path:
     shutil.copytree(REPOSITORY / "fedhpc", tmp_path / "fedhpc", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "setup.cfg", tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(REPOSITORY / "tests/import_contracts.py", tmp_path / "tests")
     return tmp_path
 
 
@@ -93,12 +95,13 @@ def lint(folder: Path, contract: str) -> subprocess.CompletedProcess[str]:
         ("matplotlib", "report/tables.py", "from matplotlib import pyplot"),
         ("report", "report/__init__.py", "import fedhpc.train"),
         ("report", "runs/records.py", "import torch"),
-        ("algorithms", "federated/algorithms/other.py", "import fedhpc.federated.algorithms.fedavg"),
-        ("models", "models/hem_cnn.py", "import fedhpc.models.mlp"),
-        ("sources", "data/sources/mnist.py", "import fedhpc.data.sources.cifar10"),
-        ("partitions", "data/partitions/iid.py", "import fedhpc.data.partitions.dirichlet"),
-        ("commands", "commands/other.py", "import fedhpc.commands.run"),
-        ("objectives", "objectives/other.py", "import fedhpc.objectives.erm"),
+        ("plugins", "federated/algorithms/other.py", "import fedhpc.federated.algorithms.fedavg"),
+        ("plugins", "models/hem_cnn.py", "import fedhpc.models.mlp"),
+        ("plugins", "data/sources/mnist.py", "import fedhpc.data.sources.cifar10"),
+        ("plugins", "data/partitions/iid.py", "import fedhpc.data.partitions.dirichlet"),
+        ("plugins", "commands/other.py", "import fedhpc.commands.run"),
+        ("plugins", "models/_resnet.py", "import fedhpc.models.resnet18"),
+        ("plugins", "objectives/other.py", "import fedhpc.objectives.erm"),
     ],
 )
 def test_a_forbidden_import_breaks_its_contract(
