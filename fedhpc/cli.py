@@ -23,18 +23,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
-        prog="fedhpc", description="Federated learning and domain-generalization studies on MPI clusters.",
-        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog="fedhpc",
+        description="Federated learning and domain-generalization studies on MPI clusters.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"fedhpc {fedhpc.__version__}")
     commands = registry.names("fedhpc.commands")
-    parser.add_argument("command", metavar="COMMAND", help=f"one of {', '.join(commands)}; `fedhpc COMMAND --help` has an example")
+    parser.add_argument(
+        "command", metavar="COMMAND", help=f"one of {', '.join(commands)}; `fedhpc COMMAND --help` has an example"
+    )
     known = parser.parse_args(words[:1])
     if known.command not in commands:
-        parser.error(f"no command '{known.command}'{nearest(known.command, commands)}; there are: {', '.join(commands)}")
+        parser.error(
+            f"no command '{known.command}'{nearest(known.command, commands)}; there are: {', '.join(commands)}"
+        )
     module = registry.load("fedhpc.commands", known.command)
     sub = argparse.ArgumentParser(
-        prog=f"fedhpc {known.command}", description=module.HELP, allow_abbrev=False,
+        prog=f"fedhpc {known.command}",
+        description=module.HELP,
+        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -60,5 +69,3 @@ def _run(command, args: argparse.Namespace, overrides: list[str]) -> int:  # typ
     except KeyboardInterrupt:
         print("fedhpc: interrupted", file=sys.stderr)
         return 130
-
-

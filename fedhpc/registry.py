@@ -8,7 +8,7 @@ from types import ModuleType
 
 from fedhpc.errors import ConfigError, nearest
 
-_NOT_PLUGINS = {"base", "weights"}
+_NOT_PLUGINS = {"base", "hparams", "setting", "weights"}
 
 
 def names(package: str) -> list[str]:

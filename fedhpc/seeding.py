@@ -28,3 +28,25 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(derive(seed, *names)))
+
+
+def text_hash(*names: object) -> int:
+    """Return DomainBed's seed for the stream `names`: the MD5 of the tuple as Python prints it, modulo 2^31.
+
+    Only for numbers that must equal the original's (hyperparameters, splits, trial seeds). Numbers must be plain
+    Python ones: a NumPy scalar prints differently and is refused.
+
+    Raises:
+        TypeError: something else than None, bool, int, float, str, or lists of them.
+    """
+    for name in names:
+        _refuse_foreign(name)
+    return int(hashlib.md5(str(tuple(names)).encode("utf-8"), usedforsecurity=False).hexdigest(), 16) % 2**31
+
+
+def _refuse_foreign(name: object) -> None:
+    if type(name) in (list, tuple):
+        for entry in name:  # type: ignore[attr-defined]
+            _refuse_foreign(entry)
+    elif name is not None and type(name) not in (bool, int, float, str):
+        raise TypeError(f"hash arguments are plain Python numbers, text or lists of them, got {type(name).__name__}")

@@ -51,7 +51,9 @@ def choose_device(name: str, local_rank: int, num_gpus: int) -> str:
         return "cpu"
     if name in ("auto", "cuda"):
         if num_gpus == 0:
-            raise ConfigError("device.name is 'cuda' but torch sees no GPU (CUDA_VISIBLE_DEVICES?); use 'auto' or 'cpu'")
+            raise ConfigError(
+                "device.name is 'cuda' but torch sees no GPU (CUDA_VISIBLE_DEVICES?); use 'auto' or 'cpu'"
+            )
         return f"cuda:{local_rank % num_gpus}"
     kind, _, index = name.partition(":")
     if kind != "cuda" or not index.isdigit():
@@ -75,19 +77,24 @@ def pin(world: World, name: str = "auto", threads: int | None = None, determinis
     Raises:
         ConfigError: as `choose_device`.
     """
-    affinity = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset(
-        range(os.cpu_count() or 1)
+    affinity = (
+        frozenset(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else frozenset(range(os.cpu_count() or 1))
     )
     fair = fair_threads(world.gather_node(affinity), world.local_rank)
     count = threads or _wanted_threads() or fair
     os.environ.setdefault("OMP_NUM_THREADS", str(count))  # read once, when torch is loaded
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # Threads that spin for long starve each other where cores are shared (seen: 80 times slower).
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     torch.set_num_threads(count)
     torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # costs a pass over every new tensor
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass over every new tensor
     device = choose_device(name, world.local_rank, torch.cuda.device_count())
     label = "CPU"
     if device != "cpu":

@@ -46,7 +46,7 @@ class MpiWorld:
 
     def _pieces(self, buf: torch.Tensor) -> Iterator[Any]:
         """Yield numpy views of at most `chunk_limit` elements of a contiguous host tensor."""
-        assert buf.is_contiguous() and buf.device.type == "cpu", "collectives take contiguous host buffers"
+        assert buf.is_contiguous(), "collectives take contiguous buffers"
         flat = buf.detach().view(-1).numpy()
         for start in range(0, flat.size, self.chunk_limit):
             yield flat[start : start + self.chunk_limit]

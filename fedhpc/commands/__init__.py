@@ -1,1 +1,1 @@
-"""One file per command of `fedhpc`; each has `HELP`, `add_arguments(parser)` and `run(args, overrides) -> exit code`."""
+"""One file per command of `fedhpc`: `HELP`, `add_arguments(parser)` and `run(args, overrides) -> exit code`."""

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from fedhpc.data.clients import PartitionedData
     from fedhpc.data.transforms import Transform
-    from fedhpc.federated.engine import EngineSettings
+    from fedhpc.federated.personalize import Personalizer
+    from fedhpc.federated.state import EngineSettings
     from fedhpc.models.base import Network
+    from fedhpc.objectives.base import Objective
     from fedhpc.tensors.vector import ParameterVector
     from fedhpc.train.local import LocalTrainer
 
@@ -52,11 +54,13 @@ def open_data(world: World, config: RunConfig, run: Path) -> OpenedData:
                 prepare(config.data.dataset, None, root)
             store = ShardStore.open(root)
             opened = OpenedData(store, config.partition.split(store.table, config.seed))
+            check_clients(config, opened.partition)
         except FedhpcError as error:
             problem = error
     world.agree(problem)
     description = world.share(opened.store.describe() if opened else None)
     if opened is None:
+        assert description is not None
         store = ShardStore.attach(root, description)
         return OpenedData(store, _share_partition(world, None))
     return OpenedData(opened.store, _share_partition(world, opened.partition))
@@ -133,25 +137,66 @@ def build_transform(config: RunConfig, store: ShardStore) -> Transform:
         mean, std = mean or (0.0,) * channels, std or (1.0,) * channels
         if len(mean) != channels or len(std) != channels:
             raise ConfigError(
-                f"data.transform.mean and std have {len(mean)} and {len(std)} numbers, the images have {channels} channels"
+                f"data.transform.mean and std have {len(mean)} and {len(std)} numbers, "
+                f"the images have {channels} channels"
             )
     return Transform(store.manifest.pixel_max, mean, std, t.flip, t.crop_pad, getattr(torch, config.model.dtype))
 
 
 def build_trainer(config: RunConfig, model: Network, transform: Transform) -> LocalTrainer:
     """Model, objective, solver and batches of one rank."""
-    from fedhpc.data.batches import ShuffledBatches
+    from fedhpc.data.batches import ShuffledBatches, SupportQueryBatches
     from fedhpc.tensors.vector import ParameterVector
     from fedhpc.train.local import LocalSettings, LocalTrainer
     from fedhpc.train.solver import LocalSolver
 
     local = config.local
     vector: ParameterVector = ParameterVector(model)
-    objective = registry.load("fedhpc.objectives", local.objective).OBJECTIVE(model, vector)
+    objective = _objective(config, model, vector)
     solver = LocalSolver(vector, objective, _optimizer(config), local.clip)
-    batches = ShuffledBatches(config.seed, local.batch_size, local.epochs, local.steps)
+    kind = SupportQueryBatches if objective.minibatches_per_step == 2 else ShuffledBatches
+    batches = kind(config.seed, local.batch_size, local.epochs, local.steps)
     settings = LocalSettings(config.seed, local.lr, local.lr_decay, local.weight_decay)
     return LocalTrainer(vector, objective, solver, transform, batches, settings)
+
+
+def _objective(config: RunConfig, model: Network, vector: ParameterVector) -> Objective:
+    """The local objective: what personalisation needs, else `local.objective`."""
+    personal = config.personalize
+    name = config.local.objective if personal.method == "none" else personal.method
+    options: dict[str, Any] = {}
+    if name == "maml":
+        options = {key: getattr(personal, key) for key in ("inner_lr", "inner_steps", "order", "delta")}
+        options["weight_decay"] = config.local.weight_decay
+    objective: Objective = registry.load("fedhpc.objectives", name).OBJECTIVE(model, vector, **options)
+    return objective
+
+
+def build_personalizer(config: RunConfig, num_classes: int) -> Personalizer | None:
+    """How the evaluated model is adapted to each client; None evaluates it as it is."""
+    from fedhpc.federated.personalize import AdaptByGradient, NearestPrototype
+
+    personal, batch = config.personalize, config.evaluate.batch_size
+    if personal.method == "maml":
+        return AdaptByGradient(personal.inner_lr, personal.inner_steps, config.local.clip, batch)
+    return NearestPrototype(num_classes, batch) if personal.method == "proto" else None
+
+
+def check_clients(config: RunConfig, partition: Partition) -> None:
+    """Refuse clients that are too small for what they are to do.
+
+    Raises:
+        ConfigError: names the clients and their sizes.
+    """
+    if config.personalize.method == "none":
+        return
+    small = [(client, len(rows)) for client, rows in enumerate(partition.train) if len(rows) < 2]
+    if small:
+        shown = ", ".join(f"client {c} has {n}" for c, n in small[:8])
+        raise ConfigError(
+            f"personalize.method {config.personalize.method} cuts a client's samples into support and query and needs "
+            f"at least 2: {shown}{f' and {len(small) - 8} more' if len(small) > 8 else ''}"
+        )
 
 
 def _optimizer(config: RunConfig) -> Callable[..., torch.optim.Optimizer]:
@@ -161,15 +206,13 @@ def _optimizer(config: RunConfig) -> Callable[..., torch.optim.Optimizer]:
     local = config.local
     if local.optimizer == "adam":
         return functools.partial(torch.optim.Adam, lr=local.lr, weight_decay=local.weight_decay)
-    return functools.partial(
-        torch.optim.SGD, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
-    )
+    return functools.partial(torch.optim.SGD, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
 
 
 def engine_settings(config: RunConfig) -> EngineSettings:
     """The part of the configuration that the round loop takes."""
-    from fedhpc.federated.engine import EngineSettings
     from fedhpc.federated.host import SumSettings
+    from fedhpc.federated.state import EngineSettings
 
     aggregation, evaluate = config.aggregation, config.evaluate
     exact = aggregation.dtype == "float64"

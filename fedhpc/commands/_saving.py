@@ -11,7 +11,8 @@ import torch
 
 from fedhpc.comm.world import World
 from fedhpc.errors import FedhpcError
-from fedhpc.federated.engine import Engine, Progress, Snapshot
+from fedhpc.federated.engine import Engine
+from fedhpc.federated.state import Progress, Snapshot
 from fedhpc.runs.checkpoint import CheckpointFolder, Stored
 from fedhpc.runs.records import RecordWriter
 
@@ -41,6 +42,8 @@ class RunSaver:
             server = snapshot.server
             tensors = {f"vector.{name}": v for name, v in server.vectors.items()}
             tensors |= {"avg_selected": server.avg_selected, "buffers": server.buffers, "counters": server.counters}
+            if server.avg_all is not None:
+                tensors["avg_all"] = server.avg_all
             tensors["costs"] = torch.from_numpy(snapshot.costs.seconds.copy())
             meta = {"progress": asdict(snapshot.progress), "metrics_bytes": self._writer.offset()}
             self._folder.finish(round, tensors, [e for e in entries if e], meta)
@@ -78,6 +81,7 @@ def restore(world: World, engine: Engine, stored: Stored | None) -> int:
             name.removeprefix("vector."): t for name, t in tensors.items() if name.startswith("vector.")
         }
         engine.server.avg_selected = tensors["avg_selected"]
+        engine.server.avg_all = tensors.get("avg_all")
         engine.server.buffers, engine.server.counters = tensors["buffers"], tensors["counters"]
         costs.copy_(tensors["costs"])
     world.broadcast_(costs)

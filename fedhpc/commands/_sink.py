@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from fedhpc.runs.records import Record, RecordWriter
 
 if TYPE_CHECKING:
-    from fedhpc.federated.engine import Progress
     from fedhpc.federated.evaluation import AccuracySummary
     from fedhpc.federated.records import RoundTimes
     from fedhpc.federated.server import RoundSummary
+    from fedhpc.federated.state import Progress
 
 _QUIET_SECONDS = 0.1
 """Least time between two plain progress lines, so that rounds of milliseconds do not fill a log."""

@@ -15,7 +15,8 @@ from fedhpc.runs.rundir import DONE as DONE_FILE
 
 if TYPE_CHECKING:
     from fedhpc.comm.device import Pinning
-    from fedhpc.federated.engine import Engine, Outcome
+    from fedhpc.federated.engine import Engine
+    from fedhpc.federated.state import Outcome
 
 TAKES_OVERRIDES = True
 HELP = """Run one federation as a YAML file says, on as many ranks as the launcher starts.
@@ -68,12 +69,11 @@ def shared_config(session: Session, path: str, overrides: list[str]) -> RunConfi
             problem = error
     session.world.agree(problem)
     tree = session.world.share(config.to_dict() if config else None)
-    return config or RunConfig.from_dict(tree)
+    return config or RunConfig.from_dict(tree or {})
 
 
 def federate(session: Session, config: RunConfig, path: Path, resume: bool) -> int:
     """Run one federation in a run directory; collective. Returns the exit code."""
-    world = session.world
     directory = RunDirectory(path)
     finished = _open_directory(session, directory, config, resume)
     session.log_folder = path / "log"
@@ -120,7 +120,9 @@ def _compare(directory: RunDirectory, config: RunConfig) -> None:
     if keys:
         shown = "; ".join(f"{key}: {_value(old, key)} there, {_value(new, key)} now" for key in keys[:8])
         more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
-        raise ConfigError(f"{directory.path}: holds a run of another configuration ({shown}{more}); choose another --out")
+        raise ConfigError(
+            f"{directory.path}: holds a run of another configuration ({shown}{more}); choose another --out"
+        )
 
 
 def _value(tree: Any, key: str) -> Any:
@@ -176,6 +178,7 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory) -> tupl
         clock=clock,
         saver=RunSaver(world, folder, writer),
         stop_requested=lambda: bool(session.stop),
+        personalizer=build.build_personalizer(config, len(data.store.manifest.classes)),
     )
     stored = _latest(session, folder)
     kept = restore(world, engine, stored)

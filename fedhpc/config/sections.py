@@ -69,9 +69,13 @@ class ModelConfig(Section):
 
 @dataclass(frozen=True)
 class PersonalizeConfig(Section):
-    """How a client adapts the model before it is evaluated there."""
+    """How the model is trained to be adapted to a client, and adapted before it is evaluated there."""
 
-    method: Literal["none"] = "none"
+    method: Annotated[Literal["none", "maml", "proto"], "the local objective follows from it"] = "none"
+    inner_lr: Annotated[float, _POSITIVE, "maml: learning rate of the inner steps, in training and evaluation"] = 0.01
+    inner_steps: Annotated[int, _AT_LEAST_1, "maml: inner steps, in training and evaluation"] = 1
+    order: Annotated[Literal["full", "first", "hessian_free"], "maml: treatment of second derivatives"] = "full"
+    delta: Annotated[float, _POSITIVE, "maml, hessian_free: step of the central difference"] = 1e-3
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,18 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        local, personal = self.local, self.personalize.method
+        if personal != "none" and local.objective != "erm":
+            raise ConfigError(
+                f"local.objective is '{local.objective}' but personalize.method '{personal}' brings its own objective; "
+                "set one of them to its default"
+            )
+        check = getattr(self.algorithm, "check_local", None)
+        if check is not None:
+            check(local.optimizer, local.momentum)
 
     @property
     def partition_kind(self) -> str:

@@ -69,3 +69,27 @@ class ShuffledBatches:
             for start in range(0, num_samples, self.batch_size)[:left]:
                 yield (order[start : start + self.batch_size],)
                 left -= 1
+
+
+@dataclass(frozen=True)
+class SupportQueryBatches(ShuffledBatches):
+    """Two disjoint minibatches per local step: of one fresh permutation the first `batch_size` positions are support,
+    the next `batch_size` query. A client with fewer than two batches' worth has its permutation cut in halves.
+
+    The number of steps is that of plain training, so a step that sees twice the samples is not repeated twice.
+    """
+
+    def batches(self, client: int, round: int, num_samples: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield `(support, query)` positions per local step (see `BatchPlan.batches`).
+
+        Raises:
+            ConfigError: the client has fewer than two train samples.
+        """
+        if num_samples < 2:
+            raise ConfigError(f"client {client} has {num_samples} train samples; support and query need at least 2")
+        stream = generator(self.seed, "batches", client, round)
+        size = min(self.batch_size, num_samples // 2)
+        for _ in range(self.num_steps(num_samples)):
+            order = stream.permutation(num_samples)
+            query_end = 2 * size if num_samples >= 2 * self.batch_size else num_samples
+            yield order[:size], order[size:query_end]

@@ -74,6 +74,9 @@ class FederatedAlgorithm(ABC):
         """What travels each round."""
         return Traffic()
 
+    def check_local(self, optimizer: str, momentum: float) -> None:  # noqa: B027 - most rules work with any
+        """Raise ConfigError for a local optimizer the rule cannot work with."""
+
     def init(self, weights: Tensor) -> Vectors:
         """Server vectors beside `weights` before the first round; zero for every other broadcast vector."""
         return {name: weights.new_zeros(weights.shape) for name in self.traffic.broadcast if name != "weights"}

@@ -49,10 +49,16 @@ class Down(Flat):
     """Root to all: broadcast vectors, buffers, and the tail (order, cohort seconds, integer buffers)."""
 
     def __init__(
-        self, names: tuple[str, ...], num_weights: int, num_buffers: int, num_counters: int, cohort: int, dtype: torch.dtype
+        self,
+        names: tuple[str, ...],
+        num_weights: int,
+        num_buffers: int,
+        num_counters: int,
+        cohort: int,
+        dtype: torch.dtype,
     ) -> None:
         self.names = names
-        sizes = {name: num_weights for name in names}
+        sizes = dict.fromkeys(names, num_weights)
         super().__init__(
             {**sizes, "buffers": num_buffers, "order": 1, "seconds": cohort, "counters": num_counters}, dtype
         )
@@ -80,11 +86,17 @@ class Up(Flat):
     SAMPLES, UNIFORM, VERDICT, SECONDS, LOSS, STEPS, FIXED = range(7)
 
     def __init__(
-        self, names: tuple[str, ...], num_weights: int, num_buffers: int, num_counters: int, cohort: int, dtype: torch.dtype
+        self,
+        names: tuple[str, ...],
+        num_weights: int,
+        num_buffers: int,
+        num_counters: int,
+        cohort: int,
+        dtype: torch.dtype,
     ) -> None:
         self.names = names
         self.width = self.FIXED + num_counters
-        sizes = {name: num_weights for name in names}
+        sizes = dict.fromkeys(names, num_weights)
         super().__init__({**sizes, "buffers": num_buffers, "rows": cohort * self.width, "signal": 1}, dtype)
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedhpc.comm.world import World
+if TYPE_CHECKING:
+    from fedhpc.comm.world import World
 
 ClientVectors = dict[str, Tensor]
 
@@ -60,10 +62,7 @@ def fetch_away(
 ) -> dict[int, Tensor]:
     """Send the state of clients that train away from home, and receive that of guests here; collective.
 
-    Args:
-        cohort: clients of the round.
-        homes: home rank of each of them.
-        ranks: rank that trains each of them.
+    `homes` and `ranks` are the home rank and the training rank of each client of the cohort.
 
     Returns:
         Flat states of the guests on this rank.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
 import torch
 
@@ -16,87 +14,14 @@ from fedhpc.federated.buffers import Down, Order, Up
 from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
 from fedhpc.federated.cohorts import CohortPlan
 from fedhpc.federated.evaluation import AccuracySummary, evaluate_clients, summarize
-from fedhpc.federated.host import LOCAL_BUFFERS, ClientObserver, Host, SumSettings
+from fedhpc.federated.host import LAST, LOCAL_BUFFERS, MOVED, ClientObserver, Host
+from fedhpc.federated.personalize import Personalizer
 from fedhpc.federated.placement import CostTable, Placement
 from fedhpc.federated.records import RoundTimes, Sink, record_evaluation, record_round
 from fedhpc.federated.server import Server
+from fedhpc.federated.state import EngineSettings, Outcome, Progress, Saver, Snapshot
 from fedhpc.timing import Stopwatch
 from fedhpc.train.local import LocalTrainer
-
-EvaluatedModel = Literal["broadcast_next", "avg_selected"]
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """How the loop runs.
-
-    Attributes:
-        rounds: the cap.
-        evaluate_every: rounds between evaluations; the last round is always evaluated.
-        evaluated_model: which of the server's models is evaluated.
-        target: mean client accuracy at which the run ends, or None.
-        evaluate_batch: samples per evaluation batch.
-        on_divergence: `skip` a client whose result cannot be used, or `stop`.
-        checkpoint_every: rounds between checkpoints, 0 for none but on request.
-        root_hosts: whether rank 0 trains clients as well.
-        balanced: whether each cohort is spread anew over the ranks.
-        sums: how contributions are added.
-    """
-
-    rounds: int
-    evaluate_every: int = 1
-    evaluated_model: EvaluatedModel = "broadcast_next"
-    target: float | None = None
-    evaluate_batch: int = 256
-    on_divergence: Literal["skip", "stop"] = "skip"
-    checkpoint_every: int = 0
-    root_hosts: bool = True
-    balanced: bool = True
-    sums: SumSettings = field(default_factory=SumSettings)
-
-
-@dataclass
-class Progress:
-    """What a run has come to; saved with every checkpoint.
-
-    Attributes:
-        round: rounds done.
-        seconds_train: clock of the rounds (broadcast to update), what time to accuracy counts.
-        seconds_evaluate: clock of the evaluations.
-        reached: round and training seconds of the first evaluation at or above the target.
-        accuracy: mean client accuracy of the last evaluation.
-    """
-
-    round: int = 0
-    seconds_train: float = 0.0
-    seconds_evaluate: float = 0.0
-    reached: tuple[int, float] | None = None
-    accuracy: float | None = None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """All state that must survive, at a round border; `server` is None on ranks other than root."""
-
-    progress: Progress
-    server: Server | None
-    states: ClientStateStore
-    costs: CostTable
-
-
-class Saver(Protocol):
-    """Writes checkpoints; called on every rank."""
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Save at a round border; collective."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How the loop ended: `finished` (cap or target) or `stopped` early at a clean point."""
-
-    status: Literal["finished", "stopped"]
-    progress: Progress
 
 
 class Engine:
@@ -113,6 +38,7 @@ class Engine:
         saver: writes checkpoints, or None.
         stop_requested: asked at round borders whether someone wants a checkpoint and a stop.
         observer: is shown every client's local result.
+        personalizer: adapts the evaluated model to each client.
     """
 
     def __init__(
@@ -128,30 +54,38 @@ class Engine:
         saver: Saver | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
         observer: ClientObserver | None = None,
+        personalizer: Personalizer | None = None,
     ) -> None:
+        self._personalizer = personalizer
+        self._follow_all = follow_all = settings.follow_all or settings.evaluated_model == "avg_all"
         self._world, self._algorithm, self._trainer = world, algorithm, trainer
         self._data, self._cohorts, self._settings = data, cohorts, settings
         self._sink, self._saver, self._stop_requested = sink, saver, stop_requested
         self.clock = clock or Stopwatch()
         self.placement = Placement.build(data.num_train, world.size, settings.root_hosts, settings.balanced)
-        self._host = Host(algorithm, trainer, data, settings.sums, self.clock, observer)
+        self._host = Host(algorithm, trainer, data, settings.sums, self.clock, follow_all, observer)
         vector, traffic = trainer.vector, algorithm.traffic
         sizes = (len(vector), vector.buffers.numel(), vector.num_counters, cohorts.largest)
         self._down = Down(traffic.broadcast, *sizes, dtype=vector.weights.dtype)
         exact = settings.sums.grid_bits is not None
-        self._up = Up(tuple(traffic.summed), *sizes, dtype=torch.float64 if exact else torch.float32)
+        summed = (*traffic.summed, *((MOVED,) if follow_all else ()))
+        self._up = Up(summed, *sizes, dtype=torch.float64 if exact else torch.float32)
         self.progress = Progress()
         self.costs = CostTable(data.num_train)
         self.states = ClientStateStore(self._initial_state())
         self.server: Server | None = None
         if world.is_root:
-            self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters())
+            self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters(), follow_all)
         self._failure = ""
 
     def _initial_state(self) -> Vectors:
         """State of a client that never trained."""
         vector = self._trainer.vector
-        state = {name: torch.zeros(len(vector), dtype=vector.weights.dtype) for name in self._algorithm.traffic.client_state}
+        state = {
+            name: torch.zeros(len(vector), dtype=vector.weights.dtype) for name in self._algorithm.traffic.client_state
+        }
+        if self._follow_all:
+            state[LAST] = vector.weights.to("cpu", copy=True)
         if self._settings.sums.buffers == "keep_local":
             values = (vector.buffers.to("cpu", copy=True), vector.counters().to(vector.weights.dtype))
             state.update(zip(LOCAL_BUFFERS, values, strict=True))
@@ -234,7 +168,9 @@ class Engine:
         if self.server and order is not Order.FAIL:
             traffic = self._algorithm.traffic
             moved = sum(world.moved.values()) - moved + self._down.data.nbytes
-            record_round(self._sink, self.progress, self._summary, ranks, times, moved, len(traffic.summed), self._trainer)
+            record_round(
+                self._sink, self.progress, self._summary, ranks, times, moved, len(traffic.summed), self._trainer
+            )
         return order
 
     def _update(self, round: int, cohort: tuple[int, ...]) -> Order:
@@ -258,10 +194,15 @@ class Engine:
         """Evaluate all clients; returns whether the target is reached and whether someone asked to stop."""
         world, began = self._world, self.clock.now()
         with self.clock.phase("evaluate", round=round):
-            self._load_evaluated()
-            mine = self.placement.at_home(world.rank)
+            place = self._evaluated()
             counts = evaluate_clients(
-                mine, self._trainer, self._data, self._settings.evaluate_batch, self.clock, self._local_buffers()
+                self.placement.at_home(world.rank),
+                self._trainer,
+                self._data,
+                self._settings.evaluate_batch,
+                self.clock,
+                place,
+                self._personalizer,
             )
             gathered = world.gather((counts, bool(self._stop_requested())))
             verdict: tuple[float, bool, bool] | None = None
@@ -280,18 +221,30 @@ class Engine:
             record_evaluation(self._sink, self.progress, summary, self._settings.evaluated_model, seconds)
         return reached, stop
 
-    def _load_evaluated(self) -> None:
-        """Put the evaluated model on every rank; only a model that was not just broadcast travels again."""
-        vector = self._trainer.vector
-        vector.weights.copy_(self._down["weights"])
-        vector.buffers.copy_(self._down["buffers"])
-        vector.set_counters(self._down["counters"])
-        if self._settings.evaluated_model == "avg_selected":
-            other = torch.empty(len(vector), dtype=vector.weights.dtype)
+    def _evaluated(self) -> Callable[[int], None]:
+        """A function that puts the evaluated model into the trainer for one client.
+
+        Only a model that was not just broadcast travels again.
+        """
+        vector, which = self._trainer.vector, self._settings.evaluated_model
+        weights, buffers, counters = self._down["weights"], self._down["buffers"], self._down["counters"]
+        if which != "broadcast_next":
+            weights = torch.empty_like(weights)
             if self.server:
-                other.copy_(self.server.avg_selected)
-            self._world.broadcast_(other)
-            vector.weights.copy_(other)
+                weights.copy_(self.server.model(which))
+            self._world.broadcast_(weights)
+
+        def place(client: int) -> None:
+            vector.weights.copy_(weights)
+            if self._settings.sums.buffers == "keep_local":
+                state = self.states.get(client)
+                vector.buffers.copy_(state[LOCAL_BUFFERS[0]])
+                vector.set_counters(state[LOCAL_BUFFERS[1]])
+            else:
+                vector.buffers.copy_(buffers)
+                vector.set_counters(counters)
+
+        return place
 
     def final_model(self) -> dict[str, torch.Tensor]:
         """Root: the state dict of the model that would be broadcast next."""
@@ -301,15 +254,3 @@ class Engine:
         vector.buffers.copy_(self.server.buffers)
         vector.set_counters(self.server.counters)
         return {name: t.detach().to("cpu") for name, t in vector.module.state_dict().items()}
-
-    def _local_buffers(self) -> Callable[[int], None] | None:
-        """Under `keep_local`, a function that puts a client's own batch-norm statistics in place."""
-        if self._settings.sums.buffers != "keep_local":
-            return None
-
-        def place(client: int) -> None:
-            state = self.states.get(client)
-            self._trainer.vector.buffers.copy_(state[LOCAL_BUFFERS[0]])
-            self._trainer.vector.set_counters(state[LOCAL_BUFFERS[1]])
-
-        return place

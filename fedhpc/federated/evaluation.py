@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhpc.data.clients import ClientData
+from fedhpc.federated.personalize import Personalizer
 from fedhpc.timing import Stopwatch
 from fedhpc.train.evaluate import Counts, evaluate
 from fedhpc.train.local import LocalTrainer
@@ -49,9 +50,10 @@ def evaluate_clients(
     data: ClientData,
     batch_size: int,
     clock: Stopwatch,
-    place: Callable[[int], None] | None = None,
+    place: Callable[[int], None],
+    personalizer: Personalizer | None = None,
 ) -> list[tuple[int, Counts]]:
-    """Evaluate the trainer's current model on the test samples of the given clients, each on its own.
+    """Evaluate a model on the test samples of the given clients, each on its own.
 
     Args:
         clients: whose test samples.
@@ -59,14 +61,15 @@ def evaluate_clients(
         data: holds the samples.
         batch_size: samples per batch.
         clock: gets one phase per client.
-        place: called before each client, to put what is the client's own into the model.
+        place: puts the evaluated model, with what is this client's own, into the trainer.
+        personalizer: adapts it to the client's training samples.
     """
     found = []
     for client in clients:
-        if place:
-            place(client)
         with clock.phase("evaluate", client=client):
-            counts = evaluate(trainer.objective, data.test(client), trainer.transform, batch_size)
+            place(client)
+            predict = personalizer.predictor(trainer, data.train(client)) if personalizer else None
+            counts = evaluate(trainer.objective, data.test(client), trainer.transform, batch_size, predict)
         found.append((client, counts))
     return found
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import torch
 from torch import Tensor
 
 from fedhpc.data.clients import ClientData
 from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
 from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.client_state import ClientStateStore
-from fedhpc.tensors.accumulator import add_weighted_, largest_entry, on_grid, problem_with
+from fedhpc.tensors.accumulator import add_weighted_, largest_entry, problem_with
 from fedhpc.timing import Stopwatch
 from fedhpc.train.local import LocalTrainer, LocalTraining
 
@@ -21,6 +20,9 @@ BufferPolicy = Literal["average", "keep_local", "keep_global"]
 
 LOCAL_BUFFERS = ("_buffers", "_counters")
 """Names of a client's own batch-norm statistics among its state, under `keep_local`."""
+
+LAST, MOVED = "_last", "_moved"
+"""A client's latest model among its state, and the sum of what these models moved, when avg_all is followed."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Host:
         data: ClientData,
         sums: SumSettings,
         clock: Stopwatch,
+        follow_all: bool = False,
         observer: ClientObserver | None = None,
     ) -> None:
         self._algorithm = algorithm
@@ -74,7 +77,8 @@ class Host:
         self._sums = sums
         self._clock = clock
         self._observer = observer
-        total = sum(data.num_train)
+        self._follow_all = follow_all
+        self._total = total = sum(data.num_train)
         self._relative = [n * len(data.num_train) / total for n in data.num_train]
 
     def train(
@@ -105,6 +109,8 @@ class Host:
                 if verdict is Verdict.ACCEPTED:
                     weights = {"samples": self._data.num_train[client] / planned, "uniform": 1 / len(cohort)}
                     self._add(result, weights, up, position)
+                    if self._follow_all:
+                        self._add_moved(states.split(old)[LAST], result[LAST], client, up)
                 if states.names:
                     new = states.join(result) if verdict is Verdict.ACCEPTED else old
                     if client in guests:
@@ -123,15 +129,17 @@ class Host:
         vector = self._trainer.vector
         device = vector.weights.device
         keep_local = self._sums.buffers == "keep_local"
-        source = (state[LOCAL_BUFFERS[0]], state[LOCAL_BUFFERS[1]]) if keep_local else (down["buffers"], down["counters"])
-        vector.set_counters(source[1])
+        buffers = state[LOCAL_BUFFERS[0]] if keep_local else down["buffers"]
+        vector.set_counters(state[LOCAL_BUFFERS[1]] if keep_local else down["counters"])
         local = self._trainer.begin(
-            client, round, self._data.train(client), server["weights"], source[0].to(device), self._relative[client]
+            client, round, self._data.train(client), server["weights"], buffers.to(device), self._relative[client]
         )
         mine = {name: state[name].to(device) for name in self._algorithm.traffic.client_state}
         result = self._algorithm.client_update(server, mine, local)
         if self._observer:
             self._observer.client_done(round, client, vector.weights)
+        if self._follow_all:
+            result = {**result, LAST: vector.weights}
         if keep_local:
             result = {**result, LOCAL_BUFFERS[0]: vector.buffers, LOCAL_BUFFERS[1]: vector.counters()}
         return local, result
@@ -139,7 +147,8 @@ class Host:
     def _judge(self, result: Vectors) -> Verdict:
         """Check every unweighted vector: a sum is exact only if each is finite and inside the grid."""
         worst = Verdict.ACCEPTED
-        checked = [(result[name], self._sums.bound) for name in self._algorithm.traffic.summed]
+        names = (*self._algorithm.traffic.summed, *((LAST,) if self._follow_all else ()))
+        checked = [(result[name], self._sums.bound) for name in names]
         checked += [(result[name], float("inf")) for name in self._algorithm.traffic.client_state]
         if self._sums.buffers == "average":
             grid = self._sums.buffer_grid
@@ -153,10 +162,8 @@ class Host:
         return worst
 
     def _add(self, result: Vectors, weights: dict[str, float], up: Up, position: int) -> None:
-        """Add one accepted contribution; its weights are put on the grid as well, so that they add exactly."""
+        """Add one accepted contribution; its weights go up in its row, so that root adds them in the cohort's order."""
         grid = self._sums.grid_bits
-        if grid is not None:
-            weights = {kind: on_grid(w, grid) for kind, w in weights.items()}
         for name, kind in self._algorithm.traffic.summed.items():
             add_weighted_(up[name], result[name].to("cpu"), weights[kind], grid)
         if self._sums.buffers == "average":
@@ -165,3 +172,11 @@ class Host:
         row = up.rows[position]
         row[up.SAMPLES], row[up.UNIFORM] = weights["samples"], weights["uniform"]
         row[up.FIXED :] = self._trainer.vector.counters()
+
+    def _add_moved(self, old: Tensor, new: Tensor, client: int, up: Up) -> None:
+        """Add what a client's new model changes in the mean over all clients; both ends are on the grid."""
+        kind = self._algorithm.traffic.summed["delta"]
+        share = self._data.num_train[client] / self._total if kind == "samples" else 1 / len(self._relative)
+        grid = self._sums.grid_bits
+        add_weighted_(up[MOVED], new.to("cpu"), share, grid)
+        add_weighted_(up[MOVED], old, -share, grid)

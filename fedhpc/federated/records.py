@@ -11,7 +11,7 @@ from fedhpc.federated.server import RoundSummary
 from fedhpc.train.local import LocalTrainer
 
 if TYPE_CHECKING:
-    from fedhpc.federated.engine import Progress
+    from fedhpc.federated.state import Progress
 
 
 class Sink(Protocol):
@@ -63,25 +63,23 @@ def record_round(
         ("lr", trainer.settings.lr_of(summary.cohort.round), "1"),
         ("cohort_size", len(summary.cohort.accepted), "clients"),
     ]
-    at = {"round": progress.round, "seconds": progress.seconds_train}
+    at = (progress.round, progress.seconds_train)
     for what, value, unit in values:
-        sink.record(what, value, unit, **at)
+        sink.record(what, value, unit, *at)
     for client, seconds, rank in zip(summary.cohort.clients, summary.seconds, ranks, strict=True):
-        sink.record("client_seconds", seconds, "s", **at, client=client, rank=rank)
+        sink.record("client_seconds", seconds, "s", *at, client=client, rank=rank)
     for client in summary.diverged:
-        sink.record("diverged", 1, "clients", **at, client=client)
+        sink.record("diverged", 1, "clients", *at, client=client)
     sink.round_done(progress, summary, times)
 
 
-def record_evaluation(
-    sink: Sink, progress: Progress, summary: AccuracySummary, model: str, seconds: float
-) -> None:
+def record_evaluation(sink: Sink, progress: Progress, summary: AccuracySummary, model: str, seconds: float) -> None:
     """Write down one evaluation: every client's accuracy, and the figures over clients."""
-    at = {"round": progress.round, "seconds": progress.seconds_train}
+    at = (progress.round, progress.seconds_train)
     for client, accuracy in zip(summary.clients, summary.accuracies, strict=True):
-        sink.record("client_accuracy", accuracy, "fraction", **at, client=client, model=model)
+        sink.record("client_accuracy", accuracy, "fraction", *at, client=client, model=model)
     for name in ("mean", "min", "max", "worst_decile", "std"):
-        sink.record(f"client_accuracy_{name}", getattr(summary, name), "fraction", **at, model=model)
-    sink.record("test_loss", summary.loss, "nats", **at, model=model)
-    sink.record("evaluate_seconds", seconds, "s", **at)
+        sink.record(f"client_accuracy_{name}", getattr(summary, name), "fraction", *at, model=model)
+    sink.record("test_loss", summary.loss, "nats", *at, model=model)
+    sink.record("evaluate_seconds", seconds, "s", *at)
     sink.evaluated(progress, summary)

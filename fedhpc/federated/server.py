@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,8 +11,12 @@ from torch import Tensor
 from fedhpc.errors import FedhpcError
 from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors
 from fedhpc.federated.buffers import Down, Up, Verdict
+from fedhpc.federated.host import MOVED
 
 _WHY = {Verdict.NOT_FINITE: "its result is not finite", Verdict.OUTSIDE_GRID: "an entry of its result left the grid"}
+
+
+EvaluatedModel = Literal["broadcast_next", "avg_selected", "avg_all"]
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,26 @@ class Server:
     Attributes:
         vectors: server vectors by name, `weights` among them (what is broadcast next).
         avg_selected: weighted mean of the participants' models after the last round.
+        avg_all: mean over all clients of each one's latest model (the initial one before its first round), where
+            that is followed; else None.
         buffers: batch-norm statistics sent with the next broadcast.
         counters: integer buffers, float64.
     """
 
-    def __init__(self, algorithm: FederatedAlgorithm, weights: Tensor, buffers: Tensor, counters: Tensor) -> None:
+    def __init__(
+        self,
+        algorithm: FederatedAlgorithm,
+        weights: Tensor,
+        buffers: Tensor,
+        counters: Tensor,
+        follow_all: bool = False,
+    ) -> None:
         self._algorithm = algorithm
         self._dtype = weights.dtype
         start = weights.detach().to("cpu", torch.float64, copy=True)
         self.vectors: Vectors = {"weights": start, **algorithm.init(start)}
         self.avg_selected = start.clone()
+        self.avg_all = start.clone() if follow_all else None
         self.buffers = buffers.detach().to("cpu", torch.float64, copy=True)
         self.counters = counters.clone()
 
@@ -57,7 +72,16 @@ class Server:
         down["buffers"].copy_(self.buffers)
         down["counters"].copy_(self.counters)
 
-    def update(self, up: Up, clients: tuple[int, ...], round: int, num_clients: int, on_divergence: str) -> RoundSummary:
+    def model(self, which: EvaluatedModel) -> Tensor:
+        """[num_weights] one of the three models that must not be confused."""
+        if which == "avg_all":
+            assert self.avg_all is not None, "avg_all is followed only where it was asked for"
+            return self.avg_all
+        return self.avg_selected if which == "avg_selected" else self.vectors["weights"]
+
+    def update(
+        self, up: Up, clients: tuple[int, ...], round: int, num_clients: int, on_divergence: str
+    ) -> RoundSummary:
         """Take the reduced contributions of one round.
 
         Raises:
@@ -67,7 +91,9 @@ class Server:
         if summary.diverged and (on_divergence == "stop" or not summary.cohort.accepted):
             named = "; ".join(f"client {c}: {why}" for c, why in list(summary.diverged.items())[:5])
             remedy = "lower local.lr or set local.clip"
-            raise FedhpcError(f"{len(summary.diverged)} of {len(clients)} clients diverged in round {round + 1} ({named}); {remedy}")
+            raise FedhpcError(
+                f"{len(summary.diverged)} of {len(clients)} clients diverged in round {round + 1} ({named}); {remedy}"
+            )
         rows = up.rows.to(torch.float64)
         accepted = {"samples": float(rows[:, up.SAMPLES].sum()), "uniform": float(rows[:, up.UNIFORM].sum())}
         if not min(accepted.values()) > 0:
@@ -75,6 +101,8 @@ class Server:
         kinds = self._algorithm.traffic.summed
         totals = {name: up[name].to(torch.float64).div_(accepted[kind]) for name, kind in kinds.items()}
         self.avg_selected = self._rounded(self.vectors["weights"] + totals["delta"])
+        if self.avg_all is not None:
+            self.avg_all.add_(up[MOVED])
         self._algorithm.server_update(self.vectors, totals, summary.cohort)
         self.vectors["weights"] = self._rounded(self.vectors["weights"])
         return summary

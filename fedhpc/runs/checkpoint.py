@@ -88,7 +88,9 @@ class CheckpointFolder:
         entry = _save(file, {str(client): flat for client, flat in states.items()})
         return {**entry, "clients": sorted(states)}
 
-    def finish(self, round: int, server: Mapping[str, Tensor], entries: Iterable[dict[str, Any]], meta: dict[str, Any]) -> None:
+    def finish(
+        self, round: int, server: Mapping[str, Tensor], entries: Iterable[dict[str, Any]], meta: dict[str, Any]
+    ) -> None:
         """Root: write the server's part and the meta file, put the checkpoint in place, remove the oldest."""
         temporary, final = self._temporary(round), self._path / f"round-{round:08d}"
         files = [_save(temporary / _SERVER, server)]
@@ -124,7 +126,9 @@ class CheckpointFolder:
             damaged.append(path)
             warn(f"{path}: {problem}; falling back to the checkpoint before it")
         if damaged:
-            raise FedhpcError(f"{self._path}: no checkpoint is whole ({len(damaged)} damaged); start again with another --out")
+            raise FedhpcError(
+                f"{self._path}: no checkpoint is whole ({len(damaged)} damaged); start again with another --out"
+            )
         return None
 
 

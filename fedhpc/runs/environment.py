@@ -52,7 +52,11 @@ def _git_state() -> str | None:
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=folder, capture_output=True, text=True, timeout=5, check=True,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

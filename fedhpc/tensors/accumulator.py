@@ -2,8 +2,8 @@
 
 Each weighted contribution is rounded, in float64, to a multiple of 2^-grid_bits by adding and subtracting
 1.5·2^(52 - grid_bits). Multiples of one grid add exactly in float64 as long as every partial sum stays below
-2^(52 - grid_bits), so any order, any tree and any MPI library give the same bits. With weights that sum to at most one and
-every unweighted entry below half that bound in magnitude, every partial sum is safe.
+2^(52 - grid_bits), so any order, any tree and any MPI library give the same bits. With weights that sum to at most one
+and every unweighted entry below half that bound in magnitude, every partial sum is safe.
 """
 
 from __future__ import annotations
@@ -25,12 +25,6 @@ def grid_magic(grid_bits: int) -> float:
 def largest_entry(grid_bits: int) -> float:
     """Magnitude from which an unweighted entry is outside the grid (2^11 for 40 bits)."""
     return 2.0 ** (51 - grid_bits)
-
-
-def on_grid(value: float, grid_bits: int) -> float:
-    """Round one number to the grid; used for the weights themselves, so that they too add exactly."""
-    magic = grid_magic(grid_bits)
-    return (value + magic) - magic
 
 
 def add_weighted_(total: Tensor, values: Tensor, weight: float, grid_bits: int | None) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from fedhpc.data.samples import Samples
@@ -26,14 +28,29 @@ class Counts:
         return self.correct / self.total if self.total else float("nan")
 
 
-def evaluate(objective: Objective, samples: Samples, transform: Transform, batch_size: int = 256) -> Counts:
-    """Count correct predictions, in evaluation mode and without gradients; the model is left in training mode."""
+def evaluate(
+    objective: Objective,
+    samples: Samples,
+    transform: Transform,
+    batch_size: int = 256,
+    predict: Callable[[Tensor], Tensor] | None = None,
+) -> Counts:
+    """Count correct predictions, in evaluation mode and without gradients; the model is left in training mode.
+
+    Args:
+        objective: holds the model.
+        samples: what is predicted.
+        transform: pixels to model input.
+        batch_size: samples per forward pass.
+        predict: model input to class scores; None takes the objective's.
+    """
+    predict = predict or objective.predict
     correct, loss = 0, 0.0
     objective.eval()
     with torch.no_grad():
         for start in range(0, len(samples.y), batch_size):
             y = samples.y[start : start + batch_size]
-            scores = objective.predict(transform(samples.x[start : start + batch_size], None, False))
+            scores = predict(transform(samples.x[start : start + batch_size], None, False))
             correct += int((scores.argmax(1) == y).sum())
             loss += float(functional.cross_entropy(scores, y, reduction="sum"))
     objective.train()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedhpc.data.batches import BatchPlan
 from fedhpc.data.samples import Batch, Samples
@@ -85,6 +86,22 @@ class LocalTrainer:
         self.objective.train()
         return LocalTraining(self, client, round, samples, relative_size)
 
+    def mean_gradient(self, samples: Samples, batch_size: int = 256) -> Tensor:
+        """[num_weights] gradient of the mean cross-entropy over all samples at the current weights.
+
+        Samples pass in batches, without augmentation and in evaluation mode, so that buffers stay.
+        """
+        total = torch.zeros_like(self.vector.weights)
+        self.objective.eval()
+        for start in range(0, len(samples.y), batch_size):
+            y = samples.y[start : start + batch_size]
+            scores = self.objective.predict(self.transform(samples.x[start : start + batch_size], None, False))
+            self.vector.zero_grads()
+            functional.cross_entropy(scores, y).backward()
+            total.add_(self.vector.grads, alpha=len(y) / len(samples.y))
+        self.objective.train()
+        return total
+
 
 class LocalTraining:
     """What a federated algorithm sees of one client in one round.
@@ -114,36 +131,25 @@ class LocalTraining:
     def train(self, correction: Correction | None = None) -> Tensor:
         """Take this round's local steps; returns the weights y_i (a view that the next client overwrites)."""
         trainer = self._trainer
-        noise = torch.Generator().manual_seed(
-            derive(trainer.settings.seed, "augment", self.client, self.round) % 2**63
-        )
+        noise = torch.Generator().manual_seed(derive(trainer.settings.seed, "augment", self.client, self.round) % 2**63)
         for positions in trainer.batches.batches(self.client, self.round, self.num_samples):
             report = trainer.solver.step([self._batch(p, noise) for p in positions], correction)
+            if report.skip:
+                continue
             self._loss = report.loss if self._loss is None else self._loss + report.loss
             self.num_steps += 1
         return trainer.vector.weights
 
-    def full_gradient(self, batch_size: int = 256) -> Tensor:
-        """[num_weights] gradient of the local objective on all local samples at the current weights, with λ·y.
-
-        Samples pass in batches without augmentation, in evaluation mode, so that buffers stay.
-        """
-        vector, objective = self._trainer.vector, self._trainer.objective
-        total = torch.zeros_like(vector.weights)
-        objective.eval()
-        for start in range(0, self.num_samples, batch_size):
-            positions = np.arange(start, min(start + batch_size, self.num_samples))
-            vector.zero_grads()
-            objective.backward([self._batch(positions, None, train=False)])
-            total.add_(vector.grads, alpha=len(positions) / self.num_samples)
-        objective.train()
-        return total.add_(vector.weights, alpha=self._trainer.settings.weight_decay)
+    def full_gradient(self) -> Tensor:
+        """[num_weights] gradient of the local objective on all local samples at the current weights, with λ·y."""
+        trainer = self._trainer
+        return trainer.mean_gradient(self._samples).add_(trainer.vector.weights, alpha=trainer.settings.weight_decay)
 
     @property
     def mean_loss(self) -> float:
         """Loss averaged over the local steps; NaN before any."""
         return float(self._loss) / self.num_steps if self._loss is not None else float("nan")
 
-    def _batch(self, positions: np.ndarray, noise: torch.Generator | None, train: bool = True) -> Batch:
+    def _batch(self, positions: np.ndarray, noise: torch.Generator) -> Batch:
         index = torch.from_numpy(positions).to(self._samples.y.device)
-        return Batch(self._trainer.transform(self._samples.x[index], noise, train), self._samples.y[index])
+        return Batch(self._trainer.transform(self._samples.x[index], noise, True), self._samples.y[index])

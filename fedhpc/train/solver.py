@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedhpc.data.samples import Batch
-from fedhpc.objectives.base import Objective, StepReport
+from fedhpc.objectives.base import MAIN, Objective, OptimizerFactory, StepReport
 from fedhpc.tensors.vector import ParameterVector
 from fedhpc.train.correction import Correction
-
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 _CLIP_EPSILON = 1e-6
 
@@ -33,12 +31,16 @@ class LocalSolver:
         self._vector = vector
         self._objective = objective
         self._optimizer = make_optimizer(vector.parameters)
+        groups = objective.optimizers()
+        self._optimizers = {MAIN: self._optimizer, **{n: g.make(g.parameters) for n, g in groups.items()}}
         self._clip = clip
         self._scratch = torch.empty_like(vector.weights)
 
     def reset(self, lr: float) -> None:
-        """Begin a new local training: the optimizer forgets momentum and moments, and takes this learning rate."""
-        self._optimizer.state.clear()
+        """Begin a new local training: optimizers and objective forget, and the model takes this learning rate."""
+        self._objective.begin()
+        for optimizer in self._optimizers.values():
+            optimizer.state.clear()
         for group in self._optimizer.param_groups:
             group["lr"] = lr
 
@@ -46,6 +48,37 @@ class LocalSolver:
         """One local step; returns what the objective reports (loss before the step)."""
         self._vector.zero_grads()
         report = self._objective.backward(minibatches)
+        if report.skip:
+            return report
+        for name in report.resets:
+            self._optimizers[name].state.clear()
+        for name in report.steps:
+            if name == MAIN:
+                self._step_model(correction)
+            else:
+                self._optimizers[name].step()
+        return report
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the optimizers remember, for a checkpoint: `<optimizer>/<parameter>/<entry>`; not copied."""
+        return {
+            f"{name}/{index}/{entry}": value
+            for name, optimizer in self._optimizers.items()
+            for index, parameter in enumerate(_parameters(optimizer))
+            for entry, value in optimizer.state.get(parameter, {}).items()
+            if value is not None
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        for optimizer in self._optimizers.values():
+            optimizer.state.clear()
+        for key, value in state.items():
+            name, index, entry = key.split("/")
+            optimizer = self._optimizers[name]
+            optimizer.state[_parameters(optimizer)[int(index)]][entry] = value.clone()
+
+    def _step_model(self, correction: Correction | None) -> None:
         untouched = [] if correction else self._vector.untouched()
         if correction:
             self._add_inside(correction)
@@ -56,7 +89,6 @@ class LocalSolver:
         self._vector.hide_grads(untouched)  # a parameter without gradient is skipped, not fed a zero
         self._optimizer.step()
         self._vector.show_grads(untouched)
-        return report
 
     def _add_inside(self, correction: Correction) -> None:
         grads = self._vector.grads
@@ -71,3 +103,7 @@ class LocalSolver:
         assert self._clip is not None
         norm = torch.linalg.vector_norm(values)
         values.mul_(torch.clamp(self._clip / (norm + _CLIP_EPSILON), max=1.0))
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
