@@ -1,71 +1,98 @@
-"""Results of a sweep under each criterion, and their tables in DomainBed's own layout."""
+"""Reports on sweeps: DomainBed's own layout of the tables, and the files of a report in either style."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from fedhpc.errors import ConfigError
+from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report.names import theirs
-from fedhpc.report.original import is_original_sweep, read_original
-from fedhpc.report.results import Averages, Figure, SweepRecords, Table, averages, tables
-from fedhpc.report.selection import Criterion, criteria
-from fedhpc.report.trial_files import is_sweep, read_sweep
+from fedhpc.report.results import Figure
+from fedhpc.report.sweep_tables import csv_report, explanations, json_report, latex_report, selected_jobs, text_report
+from fedhpc.report.sweeps import SweepResults, load, results
 
 Style = Literal["fedhpc", "domainbed"]
 _WIDTH, _AVERAGES_WIDTH = 20, 25
 
 
 @dataclass(frozen=True)
-class SweepResults:
-    """A sweep's tables under each criterion.
+class SweepReport:
+    """What a report on a sweep wrote.
 
     Attributes:
-        sweep: what they were made from.
-        criteria: the criteria, by name, in order.
-        tables: by criterion.
-        averages: by criterion.
-        compat: whether DomainBed's rules were followed.
+        directory: where the files lie.
+        files: all of them.
+        text: the tables as text.
+        json: the content of sweep.json.
+        results: what they were made from.
     """
 
-    sweep: SweepRecords
-    criteria: Mapping[str, Criterion]
-    tables: Mapping[str, tuple[Table, ...]]
-    averages: Mapping[str, Averages]
-    compat: bool
+    directory: Path
+    files: tuple[Path, ...]
+    text: str
+    json: str
+    results: SweepResults
 
 
-def reads(directory: Path) -> bool:
-    """Whether a directory holds a sweep, ours or DomainBed's."""
-    return directory.is_dir() and (is_sweep(directory) or is_original_sweep(directory))
+def report_sweep(
+    directory: Path,
+    out: Path | None = None,
+    style: Style = "fedhpc",
+    names: Sequence[str] | None = None,
+    compat: bool | None = None,
+) -> SweepReport:
+    """Report on one sweep, ours or DomainBed's.
 
-
-def load(directory: Path) -> SweepRecords:
-    """Read a sweep, ours or DomainBed's.
-
-    Raises:
-        ConfigError: the directory holds neither.
-        FedhpcError: its plan cannot be read.
-    """
-    if not directory.is_dir():
-        raise ConfigError(f"{directory}: no such directory")
-    return read_sweep(directory) if is_sweep(directory) else read_original(directory)
-
-
-def results(sweep: SweepRecords, names: Sequence[str] | None = None, compat: bool = False) -> SweepResults:
-    """Select and tabulate.
+    Writes `sweep.txt`, `.tex`, `.csv`, `.json`, `choices.txt` (why each model was chosen) and `selected.sh` (commands
+    that train the chosen ones again); with the original's style `results.txt` and `results.tex` in place of the first
+    two.
 
     Args:
-        sweep: the records.
-        names: criteria; None: those that the sweep was made for, else all.
-        compat: follow DomainBed's rules instead of ours (see `report.selection`).
+        directory: the sweep's folder.
+        out: where the files go; without it `report` in the directory.
+        style: layout of text and LaTeX.
+        names: criteria; without them those that the sweep was made for.
+        compat: follow DomainBed's rules; without it, if `style` is DomainBed's.
+
+    Raises:
+        ConfigError: no such style or criterion, or the directory holds no sweep.
+        FedhpcError: the sweep cannot be read, or the report not be written.
     """
-    chosen = criteria(names or sweep.criteria or None, compat)
-    found = {name: tuple(tables(sweep, criterion, name)) for name, criterion in chosen.items()}
-    means = {name: averages(found[name], name, whole=not compat) for name in found}
-    return SweepResults(sweep, chosen, found, means, compat)
+    if style not in get_args(Style):
+        raise ConfigError(f"no style '{style}'; there are: {', '.join(get_args(Style))}")
+    theirs_style = style == "domainbed"
+    found = results(load(directory), names, theirs_style if compat is None else compat)
+    text = original_text(found) if theirs_style else text_report(found)
+    stem = "results" if theirs_style else "sweep"
+    contents = {
+        f"{stem}.txt": text,
+        f"{stem}.tex": original_latex(found) if theirs_style else latex_report(found),
+        "sweep.csv": csv_report(found),
+        "sweep.json": json_report(found),
+        "choices.txt": "".join(f"{line}\n" for line in explanations(found)),
+        "selected.sh": selected_jobs(found),
+    }
+    target = directory / "report" if out is None else out
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        files = tuple(_replace(target / name, content) for name, content in contents.items())
+    except OSError as error:
+        raise FedhpcError(f"{target}: cannot be written: {error.strerror}; choose another place with --out") from None
+    return SweepReport(target, files, text, contents["sweep.json"], found)
+
+
+def _replace(path: Path, content: str) -> Path:
+    """Write a file so that it is there whole or as it was before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(content, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
 
 
 def original_text(found: SweepResults) -> str:

@@ -10,16 +10,18 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report.names import ours, theirs
-from fedhpc.report.results import SweepRecords
+from fedhpc.report.results import PlannedTrial, SweepRecords
 from fedhpc.report.selection import Checkpoint, TrialRecords
 from fedhpc.report.trial_files import LARGER, METRICS, SMALLER, read_done, read_sweep
 from fedhpc.runs.records import Record, read_records
+from fedhpc.seeding import text_hash
 
 RESULTS, DONE = "results.jsonl", "done"
 _METRICS = {"step_seconds": "step_time", "memory_gib": "mem_gb"}
@@ -41,16 +43,40 @@ def read_original(directory: Path) -> SweepRecords:
     """
     if not directory.is_dir() or not is_original_sweep(directory):
         raise ConfigError(f"{directory}: holds no folders with {RESULTS}, DomainBed's records")
-    trials, problems = [], []
+    trials, problems, arguments = [], [], {}
     for file in sorted(directory.glob(f"*/{RESULTS}")):
         try:
-            trial = original_trial(list(_lines(file)), file.parent.name, (file.parent / DONE).exists())
+            records = list(_lines(file))
+            trial = original_trial(records, file.parent.name, (file.parent / DONE).exists())
         except FedhpcError as error:
             problems.append(str(error))
             continue
         if trial is not None:
             trials.append(trial)
-    return SweepRecords(str(directory), tuple(trials), problems=tuple(problems))
+            arguments[trial.run] = records[0]["args"]
+    plan = tuple(_inferred_plan(trials, arguments, str(directory)))
+    return SweepRecords(str(directory), tuple(trials), plan, problems=tuple(problems))
+
+
+def _inferred_plan(
+    trials: Sequence[TrialRecords], arguments: Mapping[str, Mapping[str, Any]], out: str
+) -> Iterator[PlannedTrial]:
+    """What the sweep must have consisted of: all combinations of the seeds and kinds of test environments it has."""
+    seeds = sorted({t.hparams_seed for t in trials}), sorted({t.trial_seed for t in trials})
+    largest = min(2, max((len(t.test_envs) for t in trials), default=1))
+    for dataset, algorithm in dict.fromkeys((t.dataset, t.algorithm) for t in trials):
+        like = next(t for t in trials if t.dataset == dataset)
+        num_environments = max(len(c.validation) for c in like.checkpoints)
+        for envs in (s for size in range(1, largest + 1) for s in combinations(range(num_environments), size)):
+            for hparams_seed, trial_seed in product(*seeds):
+                changed = {"algorithm": algorithm, "test_envs": envs, "hparams_seed": hparams_seed}
+                spec = {**arguments[like.run], **changed, "dataset": dataset, "trial_seed": trial_seed}
+                spec["seed"] = text_hash(theirs(dataset), theirs(algorithm), list(envs), hparams_seed, trial_seed)
+                args = run_arguments(spec, str(spec.get("data_dir", "DATA")))
+                name = run_name(args)
+                yield PlannedTrial(
+                    name, name, dataset, algorithm, envs, hparams_seed, trial_seed, run_command(args, out)
+                )
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,14 @@ import numpy as np
 from fedhpc.report.names import ALGORITHMS, DATASETS, environment_labels, in_order
 from fedhpc.report.selection import Choice, Criterion, TrialRecords
 
+TrialKey = tuple[str, str, frozenset[int], int, int]
+"""A trial's place in a sweep: dataset, algorithm, held-out environments, hparams seed, trial seed."""
+
+
+def trial_key(trial: TrialRecords | PlannedTrial) -> TrialKey:
+    """The place of a trial in its sweep."""
+    return trial.dataset, trial.algorithm, frozenset(trial.test_envs), trial.hparams_seed, trial.trial_seed
+
 
 @dataclass(frozen=True)
 class PlannedTrial:
@@ -19,6 +27,7 @@ class PlannedTrial:
         id: what its claims are named after; a part of the command that runs it.
         run: its folder, relative to the sweep's.
         dataset, algorithm, test_envs, hparams_seed, trial_seed: see `TrialRecords`.
+        command: what runs this one, where the sweep has no command that runs them all.
     """
 
     id: str
@@ -28,6 +37,12 @@ class PlannedTrial:
     test_envs: tuple[int, ...]
     hparams_seed: int
     trial_seed: int
+    command: str = ""
+
+    @property
+    def key(self) -> TrialKey:
+        """Its place in the sweep."""
+        return trial_key(self)
 
 
 @dataclass(frozen=True)
@@ -162,7 +177,7 @@ class Averages:
 def tables(sweep: SweepRecords, criterion: Criterion, name: str) -> list[Table]:
     """One table per dataset; an algorithm that has nothing to do with a dataset has no row there."""
     groups = _grouped(sweep.trials)
-    finished = {t.run for t in sweep.trials if t.finished}
+    finished = {trial_key(t) for t in sweep.trials if t.finished}
     planned: dict[tuple[str, str], list[PlannedTrial]] = {}
     for trial in sweep.planned:
         planned.setdefault((trial.dataset, trial.algorithm), []).append(trial)
@@ -175,7 +190,7 @@ def tables(sweep: SweepRecords, criterion: Criterion, name: str) -> list[Table]:
         for algorithm in sweep.algorithms():
             group = groups.get((dataset, algorithm), {})
             plan = planned.get((dataset, algorithm), [])
-            open_trials = [t for t in plan if t.run not in finished]
+            open_trials = [t for t in plan if t.key not in finished]
             if group or plan:
                 cells = (_cell(criterion, env, len(labels), group, open_trials) for env in envs)
                 rows.append(Row(algorithm, tuple(cells)))

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from fedhpc.report.domainbed import SweepResults, original_latex, original_tables, original_text, results
+from fedhpc.report.domainbed import original_latex, original_tables, original_text
 from fedhpc.report.names import ours
 from fedhpc.report.original import read_original
 from fedhpc.report.results import Figure
 from fedhpc.report.selection import TrialRecords
+from fedhpc.report.sweeps import SweepResults, results
 from tests.golden.selection_cases import expectations, named, records_of
 
 

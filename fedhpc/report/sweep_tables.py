@@ -1,0 +1,276 @@
+"""A sweep's results in our own layouts: text, LaTeX, CSV and JSON; a cell that lacks trials says so.
+
+Accuracies are percent in text and LaTeX, fractions in CSV and in the JSON's choices, percent in its means (as the
+original's tables).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import fedhpc
+from fedhpc.report.results import Figure, PlannedTrial, Row, Table
+from fedhpc.report.selection import Choice
+from fedhpc.report.sweeps import SweepResults
+
+FORMAT = 1
+MISSING, INCOMPLETE = "-", "*"
+_LONGEST_LIST = 20
+_FEW_CANDIDATES = 5
+_LATEX = str.maketrans({"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "±": r"$\pm$"})
+
+
+def text_report(found: SweepResults) -> str:
+    """All tables as text, then what is missing and what else a reader should know."""
+    parts = ["\n".join(_head(found))]
+    for name, criterion in found.criteria.items():
+        grids = [_grid(lines) for lines in _tables(found, name)]
+        parts += [f"\n{title}, selected by {criterion.title}\n{grid}" for title, grid in grids]
+    notes = [*missing_notes(found), *_remarks(found)]
+    return "\n".join([*parts, *(["", *notes] if notes else [])]) + "\n"
+
+
+def _head(found: SweepResults) -> Iterator[str]:
+    sweep = found.sweep
+    finished = sum(t.finished for t in sweep.trials)
+    planned = f" of {len(sweep.planned)}" if sweep.planned else ""
+    yield f"{sweep.source}: {finished}{planned} trials finished, {sweep.num_records} records"
+    about = {"fedhpc": fedhpc.__version__, **(sweep.about or {}), "rules": "domainbed" if found.compat else "fedhpc"}
+    yield ", ".join(f"{key} {value}" for key, value in about.items())
+    yield "accuracy on the test environment in %, mean ± standard error over trials"
+
+
+def _tables(found: SweepResults, name: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """Title and cells of every table of a criterion; the first line is the head."""
+    for table in found.tables[name]:
+        lines = [["algorithm", *table.environments, "mean"]]
+        for row in table.rows:
+            cells = (show(c.figure, bool(c.missing)) for c in row.cells)
+            lines.append([row.algorithm, *cells, _mean(row.mean, bool(row.missing))])
+        yield table.dataset, lines
+    means = found.averages[name]
+    if len(means.datasets) > 1:
+        lines = [["algorithm", *means.datasets, "mean"]]
+        missing = {(t.dataset, r.algorithm) for t in found.tables[name] for r in t.rows if r.missing}
+        for algorithm, figures in means.rows:
+            marks = [(d, algorithm) in missing for d in means.datasets]
+            cells = (show(f, mark) for f, mark in zip(figures, marks, strict=True))
+            lines.append([algorithm, *cells, _mean(means.mean(figures), any(marks))])
+        yield "all datasets", lines
+
+
+def show(figure: Figure, incomplete: bool = False) -> str:
+    """A figure as text; a star marks one that planned trials are missing behind."""
+    mark = INCOMPLETE if incomplete else ""
+    if figure.mean is None:
+        return MISSING + mark
+    return f"{figure.mean:.1f} ± {figure.standard_error:.1f}{mark}"
+
+
+def _mean(value: float | None, incomplete: bool) -> str:
+    return (MISSING if value is None else f"{value:.1f}") + (INCOMPLETE if incomplete else "")
+
+
+def _grid(table: tuple[str, list[list[str]]]) -> tuple[str, str]:
+    title, lines = table
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    shown = [
+        "  ".join([f"{line[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
+    return title, "\n".join(line.rstrip() for line in shown)
+
+
+def missing_trials(found: SweepResults) -> list[PlannedTrial]:
+    """Planned trials without which a cell of some criterion is incomplete, in the order of the plan."""
+    ids = {t.id for tables in found.tables.values() for table in tables for row in table.rows for t in row.missing}
+    return [t for t in found.sweep.planned if t.id in ids]
+
+
+def missing_notes(found: SweepResults) -> list[str]:
+    """Which trials are missing, and the command that runs them."""
+    trials = missing_trials(found)
+    if not trials:
+        return []
+    ids = ",".join(t.id for t in trials)
+    command = found.sweep.command
+    if len(trials) > _LONGEST_LIST or len(trials) == len(found.sweep.planned):
+        command, ids = command.removesuffix("--only").rstrip(), ""
+    lines = [f"{INCOMPLETE} {len(trials)} trials are missing{'; run them with:' if command else ''}"]
+    lines += [f"  {command} {ids}".rstrip()] if command else []
+    shown = trials[:_LONGEST_LIST]
+    lines += [
+        f"  {t.id}: {t.algorithm} on {t.dataset}, test environments {list(t.test_envs)}, hparams seed "
+        f"{t.hparams_seed}, trial {t.trial_seed}{': ' + t.command if t.command else ''}"
+        for t in shown
+    ]
+    if len(trials) > len(shown):
+        lines.append(f"  and {len(trials) - len(shown)} more: see the tables' 'missing' in the JSON")
+    return lines
+
+
+def _remarks(found: SweepResults) -> Iterator[str]:
+    yield from (f"damaged and not counted: {problem}" for problem in found.sweep.problems)
+    candidates = len({t.hparams_seed for t in found.sweep.trials})
+    if 0 < candidates < _FEW_CANDIDATES:
+        yield (
+            f"each choice is among {candidates} hyperparameter draws (published tables: 20); single draws of some "
+            "algorithms, DANN above all, do not converge"
+        )
+
+
+def latex_report(found: SweepResults) -> str:
+    """All tables as LaTeX tabulars (needs the package booktabs), each below a comment that says what it is."""
+    parts = ["".join(f"% {line}\n" for line in _head(found))]
+    for name, criterion in found.criteria.items():
+        for title, lines in _tables(found, name):
+            head, *body = ([cell.translate(_LATEX) for cell in line] for line in lines)
+            rows = [" & ".join(row) + r" \\" for row in body]
+            parts.append(
+                "\n".join(
+                    [
+                        f"% {title}, selected by {criterion.title}", rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+                        r"\toprule", " & ".join(head) + r" \\", r"\midrule", *rows, r"\bottomrule",
+                        r"\end{tabular}", "",
+                    ]
+                )
+            )  # fmt: skip
+    return "\n".join(parts)
+
+
+def csv_report(found: SweepResults) -> str:
+    """One line per cell and trial with what was chosen there; an empty choice where nothing could be chosen."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    choice_keys = ["trial_seed", "test_accuracy", "validation_accuracy", "hparams_seed", "step", "run", "hparams"]
+    writer.writerow(["criterion", "dataset", "algorithm", "test_env", "environment", *choice_keys, "missing_trials"])
+    for name in found.criteria:
+        for table, row, cell, label in _cells(found, name):
+            place = [name, table.dataset, row.algorithm, cell.test_env, label]
+            for seed, choice in cell.choices.items() or [("", None)]:
+                writer.writerow([*place, seed, *_csv_choice(choice), len(cell.missing)])
+    return out.getvalue()
+
+
+def _csv_choice(choice: Choice | None) -> list[Any]:
+    if choice is None:
+        return [""] * 6
+    hparams = json.dumps(dict(choice.hparams), sort_keys=True)
+    return [choice.test, choice.validation, choice.hparams_seed, choice.step, choice.run, hparams]
+
+
+def _cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Any, str]]:
+    for table in found.tables[name]:
+        for row in table.rows:
+            for cell, label in zip(row.cells, table.environments, strict=True):
+                yield table, row, cell, label
+
+
+def json_tree(found: SweepResults) -> dict[str, Any]:
+    """Everything, with key `tables`: per cell the choices and the missing trials."""
+    sweep = found.sweep
+    return {
+        "format": FORMAT,
+        "fedhpc": fedhpc.__version__,
+        "source": sweep.source,
+        "about": dict(sweep.about or {}),
+        "rules": "domainbed" if found.compat else "fedhpc",
+        "trials": {"planned": len(sweep.planned), "finished": sum(t.finished for t in sweep.trials)},
+        "num_records": sweep.num_records,
+        "criteria": {name: criterion.title for name, criterion in found.criteria.items()},
+        "tables": [_table_tree(t) for tables in found.tables.values() for t in tables],
+        "averages": [_averages_tree(found, name) for name in found.criteria],
+        "missing": [dataclasses.asdict(t) for t in missing_trials(found)],
+        "command": sweep.command,
+        "problems": list(sweep.problems),
+    }
+
+
+def json_report(found: SweepResults) -> str:
+    """`json_tree` as text; what is not a number is null."""
+    return json.dumps(_without_nan(json_tree(found)), indent=1, allow_nan=False) + "\n"
+
+
+def _table_tree(table: Table) -> dict[str, Any]:
+    rows = [{"algorithm": r.algorithm, "cells": [_cell_tree(c) for c in r.cells], "mean": r.mean} for r in table.rows]
+    return {
+        "dataset": table.dataset,
+        "criterion": table.criterion,
+        "environments": list(table.environments),
+        "rows": rows,
+    }
+
+
+def _cell_tree(cell: Any) -> dict[str, Any]:
+    choices = [{"trial_seed": seed, **dataclasses.asdict(choice)} for seed, choice in cell.choices.items()]
+    return {
+        "test_env": cell.test_env,
+        **dataclasses.asdict(cell.figure),
+        "choices": choices,
+        "missing": [t.id for t in cell.missing],
+    }
+
+
+def _averages_tree(found: SweepResults, name: str) -> dict[str, Any]:
+    means = found.averages[name]
+    rows = [
+        {"algorithm": a, "cells": [dataclasses.asdict(f) for f in figures], "mean": means.mean(figures)}
+        for a, figures in means.rows
+    ]
+    return {"criterion": name, "datasets": list(means.datasets), "rows": rows}
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def explanations(found: SweepResults) -> Iterator[str]:
+    """For every cell and trial in words: what was chosen, at which step, because of which accuracies."""
+    for name, criterion in found.criteria.items():
+        for table, row, cell, label in _cells(found, name):
+            yield f"{row.algorithm} on {table.dataset}, test environment {label}, {criterion.title}:"
+            yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
+            if cell.missing:
+                yield f"  {len(cell.missing)} trials are missing: {', '.join(t.id for t in cell.missing)}"
+            elif not cell.choices:
+                yield "  nothing to choose from"
+
+
+def _explain(choice: Choice, table: Table) -> str:
+    because = "; ".join(
+        f"{_percent(e.accuracy)} on environment {e.environment} ({'smaller' if e.split == 'validation' else 'larger'}"
+        f" part) by {e.run}"
+        for e in choice.evidence
+    )
+    return (
+        f"{_percent(choice.test)} from {choice.run} at step {choice.step}, hparams seed {choice.hparams_seed}; chosen "
+        f"by {_percent(choice.validation)}, the mean of {because}"
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def selected_jobs(found: SweepResults) -> str:
+    """A shell script that trains the chosen models again, one command per criterion; a comment without a plan."""
+    ids = {t.run: t.id for t in found.sweep.planned} if found.sweep.command else {}
+    lines = ["#!/bin/sh", "# Trains the chosen models of each criterion again, in a folder of their own: sh FILE OUT"]
+    if not ids:
+        return "\n".join([*lines, "# The sweep has no plan; its runs are named in sweep.csv."]) + "\n"
+    config = found.sweep.command.split(" --out ", 1)[0]
+    for name in found.criteria:
+        runs = [c.run for _, _, cell, _ in _cells(found, name) for c in cell.choices.values()]
+        chosen = list(dict.fromkeys(ids[run] for run in runs if run in ids))
+        lines.append(f'{config} --out "$1" --only {",".join(chosen)}' if chosen else f"# {name}: nothing was chosen")
+    return "\n".join(lines) + "\n"
