@@ -36,10 +36,13 @@ class Batch:
     Attributes:
         x: floating point [B, C, H, W] (channels_last in memory for images).
         y: int64 [B], class indices.
+        environment: index of the environment that all of it comes from, where that matters; None: its position in
+            the list of the step's minibatches.
     """
 
     x: Tensor
     y: Tensor
+    environment: int | None = None
 
     def __len__(self) -> int:
         return len(self.y)
