@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedhpc import registry
 from fedhpc.comm.world import World
 from fedhpc.config import RunConfig
 from fedhpc.data.partition import Partition
-from fedhpc.data.shards import ShardStore
+from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.seeding import derive
 
@@ -33,42 +35,37 @@ if TYPE_CHECKING:
 class OpenedData:
     """A dataset as every rank has it, and who owns what."""
 
-    store: ShardStore
+    store: Store
     partition: Partition
 
 
-def open_data(world: World, config: RunConfig, run: Path) -> OpenedData:
-    """Open the dataset on root, tell the other ranks, and divide it; an embedded one is prepared in the run directory.
+def open_data(world: World, config: RunConfig) -> OpenedData:
+    """Open the dataset on root, tell the other ranks, and divide it.
 
     Raises:
         AgreedError: damaged data, or a partition that is not possible; on every rank.
     """
-    root = Path(config.data.root) if config.data.root else run / "data" / config.data.dataset
+    root = Path(config.data.root) if config.data.root else None
     problem: FedhpcError | None = None
     opened: OpenedData | None = None
     if world.is_root:
         try:
-            if config.data.root is None and not (root / "manifest.json").exists():
-                from fedhpc.data.prepare import prepare
-
-                prepare(config.data.dataset, None, root)
-            store = ShardStore.open(root)
+            store = open_store(config.data.dataset, root)
             opened = OpenedData(store, config.partition.split(store.table, config.seed))
             check_clients(config, opened.partition)
         except FedhpcError as error:
             problem = error
     world.agree(problem)
     description = world.share(opened.store.describe() if opened else None)
-    if opened is None:
-        assert description is not None
-        store = ShardStore.attach(root, description)
-        return OpenedData(store, _share_partition(world, None))
-    return OpenedData(opened.store, _share_partition(world, opened.partition))
+    store = opened.store if opened else attach_store(root, description or {})
+    if config.data.memory == "copy":
+        pixels = store.images(np.arange(store.manifest.num_samples))
+        store = MemoryStore(store.manifest, store.table, pixels)
+    return OpenedData(store, _share_partition(world, opened.partition if opened else None))
 
 
 def _share_partition(world: World, partition: Partition | None) -> Partition:
     """Send root's partition to all ranks as buffers."""
-    import numpy as np
     import torch
 
     arrays = partition.to_arrays() if partition else {}
@@ -81,7 +78,7 @@ def _share_partition(world: World, partition: Partition | None) -> Partition:
     return partition or Partition.from_arrays(received)
 
 
-def build_model(world: World, config: RunConfig, store: ShardStore, device: str) -> tuple[Network, list[str]]:
+def build_model(world: World, config: RunConfig, store: Store, device: str) -> tuple[Network, list[str]]:
     """Make the same initial model on every rank; only root reads a weights file. Returns it with notes for the user.
 
     Raises:
@@ -124,7 +121,7 @@ def client_data(data: OpenedData, device: str) -> PartitionedData:
     return PartitionedData(data.store, data.store.table.labels, data.partition, torch.device(device))
 
 
-def build_transform(config: RunConfig, store: ShardStore) -> Transform:
+def build_transform(config: RunConfig, store: Store) -> Transform:
     """The pixels' way to model input."""
     import torch
 

@@ -154,7 +154,7 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory) -> tupl
 
     clock = Stopwatch(torch.cuda.synchronize if pinning.device != "cpu" else None)
     with clock.phase("open data"):
-        data = build.open_data(world, config, directory.path)
+        data = build.open_data(world, config)
         transform = build.build_transform(config, data.store)
     with clock.phase("build model"):
         model, notes = build.build_model(world, config, data.store, pinning.device)

@@ -9,7 +9,7 @@ import torch
 
 from fedhpc.data.partition import Partition
 from fedhpc.data.samples import Samples
-from fedhpc.data.shards import ShardStore
+from fedhpc.data.stores import Store
 
 
 class ClientData(Protocol):
@@ -35,7 +35,7 @@ class PartitionedData:
         device: where samples are put.
     """
 
-    def __init__(self, store: ShardStore, labels: np.ndarray, partition: Partition, device: torch.device) -> None:
+    def __init__(self, store: Store, labels: np.ndarray, partition: Partition, device: torch.device) -> None:
         self._store = store
         self._labels = labels
         self._partition = partition

@@ -1,0 +1,54 @@
+"""`fedhpc list`: what can be named in a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from fedhpc import registry
+from fedhpc.errors import DONE, ConfigError, nearest
+
+HELP = """List what a configuration can name.
+
+example:
+  fedhpc list algorithms
+"""
+
+KINDS = {
+    "algorithms": "fedhpc.federated.algorithms",
+    "commands": "fedhpc.commands",
+    "datasets": "fedhpc.data.sources",
+    "models": "fedhpc.models",
+    "objectives": "fedhpc.objectives",
+    "partitions": "fedhpc.data.partitions",
+}
+_OPTIONS = {"algorithms": "ALGORITHM", "partitions": "PARTITION"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's own options."""
+    parser.add_argument("kind", metavar="KIND", nargs="?", help=f"one of {', '.join(KINDS)}; all where left out")
+
+
+def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    if args.kind is None:
+        for kind, package in KINDS.items():
+            print(f"{kind}: {', '.join(registry.names(package))}")
+        return DONE
+    if args.kind not in KINDS:
+        raise ConfigError(f"no kind '{args.kind}'{nearest(args.kind, list(KINDS))}; there are: {', '.join(KINDS)}")
+    for name in registry.names(KINDS[args.kind]):
+        print(f"{name}{_fields(args.kind, name)}")
+    return DONE
+
+
+def _fields(kind: str, name: str) -> str:
+    """The hyperparameters of a plug-in that has them in its configuration section, with their defaults."""
+    if kind not in _OPTIONS:
+        return ""
+    plugin = getattr(registry.load(KINDS[kind], name), _OPTIONS[kind])
+    shown = [
+        f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default}" for f in dataclasses.fields(plugin)
+    ]
+    return f"  ({', '.join(shown)})" if shown else ""
