@@ -79,6 +79,8 @@ def make_arrays(folder: Path) -> Path:
 EXAMPLES: dict[str, Callable[[Path], Path]] = {
     "arrays": make_arrays,
     "mnist": make_mnist,
+    "colored_mnist": make_mnist,
+    "rotated_mnist": make_mnist,
     "cifar10": make_cifar_batches,
     "image_folder": make_environment_folders,
 }

@@ -26,6 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="N", type=int, help="resize images to N x N pixels")
     parser.add_argument("--channels", type=int, choices=(1, 3), help="gray or RGB (default: as the source says)")
     parser.add_argument("--layout", default="auto", choices=("auto", "class", "environment"), help="of image_folder")
+    parser.add_argument("--seed", type=int, default=0, help="of datasets with random parts, such as colored_mnist")
+    parser.add_argument(
+        "--interpolation", default="bilinear", choices=("bilinear", "bicubic"), help="of rotated images"
+    )
     parser.add_argument(
         "--on-bad", default="stop", choices=("stop", "skip"), help="what to do with files that cannot be read"
     )
@@ -54,6 +58,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         channels=args.channels,
         on_bad=args.on_bad,
         layout=args.layout,
+        seed=args.seed,
+        interpolation=args.interpolation,
         progress=_progress if sys.stderr.isatty() else None,
     )
     seconds = time.perf_counter() - start

@@ -93,9 +93,14 @@ def fit(image: np.ndarray, size: tuple[int, int] | None, channels: int | None) -
 
     Returns:
         uint8 [height, width, channels].
+
+    Raises:
+        BadSampleError: neither gray nor RGB.
     """
     if size in (None, image.shape[:2]) and channels in (None, image.shape[2]):
         return image
+    if image.shape[2] not in (1, 3):
+        raise BadSampleError(f"{image.shape[2]} channels; only gray and RGB images can be converted")
     from PIL import Image
 
     picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)

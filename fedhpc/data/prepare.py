@@ -24,6 +24,7 @@ from fedhpc.errors import ConfigError, DatasetError
 
 SOURCES = "fedhpc.data.sources"
 LAYOUTS = ("auto", "class", "environment")
+INTERPOLATIONS = ("bilinear", "bicubic")
 
 _CHUNK = 32
 _MAX_WORKERS = 8
@@ -41,6 +42,8 @@ def prepare(
     channels: int | None = None,
     on_bad: Literal["stop", "skip"] = "stop",
     layout: str = "auto",
+    seed: int = 0,
+    interpolation: str = "bilinear",
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -55,6 +58,8 @@ def prepare(
         channels: 1 or 3; None leaves it to the source.
         on_bad: `stop` writes nothing if any file is bad, `skip` leaves bad files out and records them.
         layout: how folders are read, where a source has a choice.
+        seed: of what a source draws at random.
+        interpolation: of images that a source rotates: `bilinear` or `bicubic`.
         shard_bytes: pixels per shard at most.
         workers: decoding threads; None takes the cores of this process, eight at most.
         progress: called with (samples seen, samples in all).
@@ -66,7 +71,7 @@ def prepare(
         DatasetError: bad or missing raw files (all are named: the first 20 and a count), or `out` can't be written.
         ConfigError: an argument out of range.
     """
-    options = _checked_options(on_bad, channels, layout)
+    options = _checked_options(on_bad, ScanOptions(channels, layout, seed, interpolation))
     _check_positive(shard_bytes=shard_bytes, workers=1 if workers is None else workers)
     shape = _checked_size(size)
     source: Source = registry.load(SOURCES, name).SOURCE
@@ -223,14 +228,18 @@ def _default_workers() -> int:
     return min(_MAX_WORKERS, len(os.sched_getaffinity(0)))
 
 
-def _checked_options(on_bad: str, channels: int | None, layout: str) -> ScanOptions:
+def _checked_options(on_bad: str, options: ScanOptions) -> ScanOptions:
     if on_bad not in ("stop", "skip"):
         raise ConfigError(f"on_bad is '{on_bad}', allowed are stop and skip")
-    if channels not in (None, 1, 3):
-        raise ConfigError(f"channels is {channels}, allowed are 1 (gray) and 3 (RGB)")
-    if layout not in LAYOUTS:
-        raise ConfigError(f"layout is '{layout}', allowed are {', '.join(LAYOUTS)}")
-    return ScanOptions(channels=channels, layout=layout)
+    if options.channels not in (None, 1, 3):
+        raise ConfigError(f"channels is {options.channels}, allowed are 1 (gray) and 3 (RGB)")
+    if options.layout not in LAYOUTS:
+        raise ConfigError(f"layout is '{options.layout}', allowed are {', '.join(LAYOUTS)}")
+    if options.interpolation not in INTERPOLATIONS:
+        raise ConfigError(f"interpolation is '{options.interpolation}', allowed are {', '.join(INTERPOLATIONS)}")
+    if not 0 <= options.seed < 2**63:
+        raise ConfigError(f"seed is {options.seed}, allowed are 0 to 2^63 - 1")
+    return options
 
 
 def _check_positive(**numbers: int) -> None:

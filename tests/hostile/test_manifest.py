@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedhpc.data._idx import read_images, read_labels
 from fedhpc.data.prepare import prepare, verify
 from fedhpc.data.schema import Manifest, shown
 from fedhpc.data.shards import ShardStore
-from fedhpc.data.sources.mnist import read_images, read_labels
 from fedhpc.errors import DatasetError
 from tests.conftest import REPOSITORY
 from tests.raw_layouts import make_cifar_batches, make_mnist, pixels, save_png

@@ -31,10 +31,14 @@ class ScanOptions:
     Attributes:
         channels: channels of the decoded images; None leaves it to the source.
         layout: `auto`, `class` (class folders) or `environment` (environment folders with class folders in them).
+        seed: of what a source draws at random: which digit goes to which environment, and colours.
+        interpolation: `bilinear` or `bicubic`, of images that a source rotates.
     """
 
     channels: int | None = None
     layout: str = "auto"
+    seed: int = 0
+    interpolation: str = "bilinear"
 
 
 @dataclass(frozen=True, slots=True)

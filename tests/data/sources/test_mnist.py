@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedhpc.data._idx import read_images, read_labels
 from fedhpc.data.prepare import prepare, verify
 from fedhpc.data.shards import ShardStore
-from fedhpc.data.sources.mnist import read_images, read_labels
 from fedhpc.errors import DatasetError
 from tests.raw_layouts import make_mnist, pixels, write_idx
 
