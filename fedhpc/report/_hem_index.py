@@ -64,7 +64,8 @@ class Importances:
         for name, weights in self.use_cases.items():
             _check_weights(name, weights)
         borders = [(b.least, not b.inclusive) for b in self.bands]
-        if not borders or borders != sorted(borders, reverse=True) or len(set(borders)) < len(borders):
+        finite = all(math.isfinite(least) for least, _ in borders)
+        if not borders or not finite or borders != sorted(borders, reverse=True) or len(set(borders)) < len(borders):
             raise ConfigError("bands must be listed from the best to the worst, each with a lower border of its own")
         if not self.bands[-1].holds(0.0):
             raise ConfigError(
