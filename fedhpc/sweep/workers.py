@@ -1,0 +1,126 @@
+"""Workers of a sweep as they see each other: a file per process whose age is its heartbeat."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+WORKERS = "workers"
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
+
+
+class Worker:
+    """This process as others see it.
+
+    Args:
+        folder: the sweep's folder.
+        heartbeat: seconds between signs of life.
+        label: further facts to tell (rank, ...).
+    """
+
+    def __init__(self, folder: Path, heartbeat: float, label: Mapping[str, Any]) -> None:
+        self.facts = {**process_facts(), **label}
+        self.name = f"{self.facts['host']}-{os.getpid()}-{uuid.uuid4().hex[:8]}".replace("/", "_")
+        self._path = folder / WORKERS / self.name
+        self._heartbeat = heartbeat
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Write the file and begin to beat."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(self.facts) + "\n", encoding="utf-8")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating and remove the file: this worker holds nothing any more."""
+        self._stop.set()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+
+    def now(self) -> float:
+        """The file system's idea of the present, by a beat: clocks of different machines need not agree."""
+        os.utime(self._path)
+        return self._path.stat().st_mtime
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._heartbeat):
+            try:
+                os.utime(self._path)
+            except OSError:
+                continue  # the file system is away for a moment; others notice the silence
+
+
+def process_facts() -> dict[str, Any]:
+    """What tells whether this process still runs: host, number, start, and the machine in which the number counts."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+        "machine": _machine(),
+        "job": next((os.environ[name] for name in _JOB_VARIABLES if name in os.environ), None),
+    }
+
+
+def _started(pid: int) -> str | None:
+    """When a process began, in the kernel's ticks; None if it has ended or the system does not say."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]  # a zombie has ended
+
+
+def _machine() -> str | None:
+    """Boot and process namespace; process numbers mean the same only where both are equal."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+class Watcher:
+    """Judges whether workers live: their heartbeat is young, and they are not processes of this machine that ended.
+
+    Args:
+        folder: the sweep's folder.
+        stale_after: seconds of silence after which a worker counts as dead.
+    """
+
+    def __init__(self, folder: Path, stale_after: float) -> None:
+        self._folder = folder / WORKERS
+        self._stale_after = stale_after
+        self._machine = _machine()
+        self._facts: dict[str, dict[str, Any]] = {}
+
+    def is_alive(self, worker: str, now: float) -> bool:
+        """Whether a worker lives at a moment of the file system's clock."""
+        try:
+            if now - (self._folder / worker).stat().st_mtime > self._stale_after:
+                return False
+        except OSError:
+            return False  # it left in order
+        facts = self._facts_of(worker)
+        here = self._machine is not None and facts.get("machine") == self._machine
+        return not here or facts.get("started") is None or _started(facts["pid"]) == facts["started"]
+
+    def anyone_but(self, worker: str, now: float) -> bool:
+        """Whether any other worker lives."""
+        others = (name for name in os.listdir(self._folder) if name != worker and not name.startswith("."))
+        return any(self.is_alive(name, now) for name in others)
+
+    def _facts_of(self, worker: str) -> dict[str, Any]:
+        if worker not in self._facts:
+            try:
+                self._facts[worker] = json.loads((self._folder / worker).read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                return {}  # gone, or just being written
+        return self._facts[worker]
