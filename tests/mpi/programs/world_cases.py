@@ -1,0 +1,64 @@
+"""What MpiWorld promises, checked by every rank; prints one line on root when all of it held."""
+
+from __future__ import annotations
+
+import torch
+
+from fedhpc.comm.mpi import MpiWorld
+from fedhpc.errors import AgreedError
+
+
+def check_collectives(world: MpiWorld) -> None:
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        buf = torch.arange(2503, dtype=dtype) if world.is_root else torch.zeros(2503, dtype=dtype)
+        world.broadcast_(buf)
+        assert torch.equal(buf, torch.arange(2503, dtype=dtype))
+    total = torch.full((2503,), float(world.rank + 1), dtype=torch.float64)
+    world.reduce_sum_(total)
+    if world.is_root:
+        assert torch.equal(total, torch.full_like(total, world.size * (world.size + 1) / 2))
+    gathered = world.gather({"rank": world.rank})
+    assert (gathered == [{"rank": r} for r in range(world.size)]) if world.is_root else gathered is None
+    assert world.share(f"from {world.rank}") == "from 0"
+    assert world.gather_node(world.rank) == list(range(world.size))
+    assert (world.local_rank, world.local_size) == (world.rank, world.size)
+
+
+def check_exchange(world: MpiWorld) -> None:
+    """Every rank sends a buffer of its own length to the next and gets one from the one before."""
+    if world.size == 1:
+        world.exchange({}, {})
+        return
+    after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    mine = torch.full((1000 + world.rank,), float(world.rank))
+    got = torch.empty(1000 + before)
+    world.exchange({after: mine}, {before: got})
+    assert torch.equal(got, torch.full((1000 + before,), float(before)))
+
+
+def check_agree(world: MpiWorld) -> None:
+    world.agree(None)
+    last = world.size - 1
+    problem = ValueError("the last rank's data are bad") if world.rank == last else None
+    told = ""
+    try:
+        world.agree(problem)
+    except AgreedError as error:
+        told = str(error)
+    assert "the last rank's data are bad" in told, "a problem of one rank did not reach all"
+    assert last == 0 or f"rank {last}" in told
+
+
+def main() -> None:
+    for limit in (2**30, 1000, 7):
+        world = MpiWorld(chunk_limit=limit)
+        check_collectives(world)
+        check_exchange(world)
+    check_agree(world)
+    world.close()
+    if world.is_root:
+        print(f"all held on {world.size}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
