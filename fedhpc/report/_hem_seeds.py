@@ -126,7 +126,7 @@ def _seed_warning(runs: Mapping[str, Mapping[int, Run]], common: set[int]) -> st
 def _odd(runs: Mapping[str, Sequence[Run]], cap: int) -> list[str]:
     warnings = []
     intervals = {name: max(run.measures.interval for run in found) for name, found in runs.items()}
-    if len(set(intervals.values())) > 1:
+    if len(set(intervals.values()) - {0}) > 1:  # 0: evaluated before training only
         shown = ", ".join(f"{name} {n}" for name, n in intervals.items())
         warnings.append(f"rounds between evaluations differ, so rounds to the target do not compare: {shown}")
     early = [

@@ -176,8 +176,10 @@ def _notes(report: HemReport) -> Iterator[str]:
 def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    words = [any(c.isalpha() for row in rows for c in row[i]) for i in range(len(head))]
+    places = [str.ljust if i == 0 or word else str.rjust for i, word in enumerate(words)]
     lines.insert(1, ["-" * width for width in widths])
-    return ["  ".join([f"{c[0]:<{widths[0]}}", *map(str.rjust, c[1:], widths[1:])]).rstrip() for c in lines]
+    return ["  ".join(put(c, w) for put, c, w in zip(places, line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _latex(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
