@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,11 +76,52 @@ def make_arrays(folder: Path) -> Path:
     return folder / "some.npz"
 
 
+def make_domains(folder: Path, environments: Sequence[str], classes: Sequence[str]) -> Path:
+    for e, environment in enumerate(environments):
+        for c, name in enumerate(classes):
+            for i in range(2):
+                save_png(folder / environment / name / f"{i}.png", pixels(1000 * e + 10 * c + i, 6, 5, 3))
+    return folder
+
+
+def make_pacs(folder: Path) -> Path:
+    classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+    make_domains(folder / "kfold", ("art_painting", "cartoon", "photo", "sketch"), classes)
+    return folder
+
+
+def make_vlcs(folder: Path) -> Path:
+    classes = ("bird", "car", "chair", "dog", "person")
+    return make_domains(folder, ("Caltech101", "LabelMe", "SUN09", "VOC2007"), classes)
+
+
+def make_office_home(folder: Path) -> Path:
+    environments = ("Art", "Clipart", "Product", "Real World")
+    make_domains(folder / "OfficeHomeDataset_10072016", environments, ("Alarm_Clock", "TV", "Webcam"))
+    return folder
+
+
+def make_domain_net(folder: Path) -> Path:
+    environments = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+    return make_domains(folder, environments, ("The_Eiffel_Tower", "ant", "t-shirt"))
+
+
+def make_terra_incognita(folder: Path) -> Path:
+    environments = tuple(f"location_{n}" for n in (38, 43, 46, 100))
+    make_domains(folder / "terra_incognita", environments, ("bird", "cat", "empty", "squirrel"))
+    return folder
+
+
 EXAMPLES: dict[str, Callable[[Path], Path]] = {
     "arrays": make_arrays,
     "mnist": make_mnist,
     "colored_mnist": make_mnist,
     "rotated_mnist": make_mnist,
+    "pacs": make_pacs,
+    "vlcs": make_vlcs,
+    "office_home": make_office_home,
+    "domain_net": make_domain_net,
+    "terra_incognita": make_terra_incognita,
     "cifar10": make_cifar_batches,
     "image_folder": make_environment_folders,
 }

@@ -1,4 +1,4 @@
-"""The raw files of a dataset, whether they lie in a folder or in a tar archive: list them, read one."""
+"""The raw files of a dataset, whether they lie in a folder or in an archive: list them, read one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FileTree(Protocol):
 
 
 def open_tree(raw: Path) -> FileTree:
-    """Open a folder or a .tar, .tar.gz, .tgz archive.
+    """Open a folder or a .tar, .tar.gz, .tgz or .zip archive.
 
     Raises:
         DatasetError: neither of them, unreadable, or damaged.
@@ -60,7 +60,11 @@ def open_tree(raw: Path) -> FileTree:
         return Folder(raw)
     if raw.is_file() and raw.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
         return Tar(raw)
-    raise DatasetError(f"{shown(str(raw))}: neither a folder nor a .tar, .tar.gz or .tgz archive")
+    if raw.is_file() and raw.name.lower().endswith(".zip"):
+        from fedhpc.data._zip import Zip
+
+        return Zip(raw)
+    raise DatasetError(f"{shown(str(raw))}: neither a folder nor a .tar, .tar.gz, .tgz or .zip archive")
 
 
 class Folder:

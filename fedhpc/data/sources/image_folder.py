@@ -1,4 +1,4 @@
-"""Any folder (or tar) of images whose folder names are the labels."""
+"""Any folder (or archive) of images whose folder names are the labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ImageFolder:
 
     name: str = "image_folder"
     embedded: bool = False
-    layout: str = "a folder or .tar(.gz) with class/IMAGES, environment/class/IMAGES or train|test/class/IMAGES"
+    layout: str = "a folder, .tar(.gz) or .zip with class/IMAGES, environment/class/IMAGES or train|test/class/IMAGES"
 
     def scan(self, raw: Path | None, options: ScanOptions) -> RawDataset:
         """List the images; with layout `auto` the depth of the folders decides, and a note says how they were read."""
