@@ -1,8 +1,7 @@
-"""Networks against DomainBed's own numbers (tests/golden/domainbed)."""
+"""Networks by the original's numbers."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +12,23 @@ from torch.nn import functional
 from fedhpc.models import mnist_cnn, resnet18
 from fedhpc.models.base import ModelOptions, Network
 from fedhpc.models.weights import load_weights
+from tests.golden.domainbed_cases import Case, parametrize
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "domainbed"
 PRECISIONS = [("f64", torch.float64, 1e-9), ("f32", torch.float32, 1e-4)]
 
 
-@pytest.fixture(scope="module")
-def arrays() -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / "mnist_cnn.npz", allow_pickle=False) as npz:
-        return dict(npz)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc)
 
 
-@pytest.fixture(scope="module")
-def facts() -> dict:
-    return json.loads((GOLDEN / "mnist_cnn.json").read_text())
+@pytest.fixture
+def arrays(mnist_cnn_case: Case) -> dict[str, np.ndarray]:
+    return mnist_cnn_case.arrays()
+
+
+@pytest.fixture
+def facts(mnist_cnn_case: Case) -> dict:
+    return mnist_cnn_case.facts
 
 
 def with_golden_weights(arrays: dict[str, np.ndarray], facts: dict, dtype: torch.dtype) -> Network:
@@ -40,7 +42,7 @@ def with_golden_weights(arrays: dict[str, np.ndarray], facts: dict, dtype: torch
 
 
 @pytest.mark.parametrize(("name", "dtype", "tolerance"), PRECISIONS)
-def test_mnist_cnn_gives_the_original_features_and_logits(arrays, facts, name, dtype, tolerance):
+def test_mnist_cnn_gives_the_original_features_and_logits(mnist_cnn_case, arrays, facts, name, dtype, tolerance):
     model = with_golden_weights(arrays, facts, dtype)
     x = torch.from_numpy(arrays["x_uint8"]).to(dtype) / 255
     for memory in (torch.contiguous_format, torch.channels_last):
@@ -51,7 +53,7 @@ def test_mnist_cnn_gives_the_original_features_and_logits(arrays, facts, name, d
         np.testing.assert_allclose(logits, arrays[f"{name}/logits"], rtol=0, atol=tolerance)
 
 
-def test_mnist_cnn_has_the_original_stages(arrays, facts):
+def test_mnist_cnn_has_the_original_stages(mnist_cnn_case, arrays, facts):
     model, seen = with_golden_weights(arrays, facts, torch.float64), []
     for norm in (model.bn0, model.bn1, model.bn2, model.bn3):
         norm.register_forward_hook(lambda _module, _inputs, out: seen.append(out.detach()))
@@ -61,7 +63,7 @@ def test_mnist_cnn_has_the_original_stages(arrays, facts):
     np.testing.assert_allclose([out.abs().mean() for out in seen], facts["f64_stage_mean_abs"], atol=1e-11)
 
 
-def test_mnist_cnn_trains_as_the_original(arrays, facts):
+def test_mnist_cnn_trains_as_the_original(mnist_cnn_case, arrays, facts):
     model = with_golden_weights(arrays, facts, torch.float64)
     probe = torch.from_numpy(arrays["x_uint8"]).double() / 255
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -76,7 +78,7 @@ def test_mnist_cnn_trains_as_the_original(arrays, facts):
             np.testing.assert_allclose(model(probe), arrays["f64/train_probe_logits"][t], rtol=0, atol=1e-8)
 
 
-def test_mnist_cnn_parameter_counts(facts):
+def test_mnist_cnn_parameter_counts(mnist_cnn_case, facts):
     for channels, expected in ((1, 370_560), (2, facts["parameter_count"]["featurizer"])):
         model = mnist_cnn.MODEL((channels, 28, 28), 2, ModelOptions())
         total = sum(p.numel() for p in model.parameters())
@@ -84,8 +86,8 @@ def test_mnist_cnn_parameter_counts(facts):
 
 
 @pytest.mark.parametrize("freeze_bn", [True, False])
-def test_resnet18_batch_norm_behaves_as_observed(freeze_bn: bool):
-    expected = json.loads((GOLDEN / "resnet_behaviour.json").read_text())[f"freeze_bn={freeze_bn}"]
+def test_resnet18_batch_norm_behaves_as_observed(resnet_case: Case, freeze_bn: bool):
+    expected = resnet_case.facts[f"freeze_bn={freeze_bn}"]
     torch.manual_seed(0)
     model = resnet18.MODEL((3, 32, 32), 4, ModelOptions(freeze_bn=freeze_bn))
     model.eval()
@@ -105,8 +107,8 @@ def test_resnet18_batch_norm_behaves_as_observed(freeze_bn: bool):
     } == expected
 
 
-def test_resnet18_with_five_channels_repeats_loaded_kernels(tmp_path: Path):
-    expected = json.loads((GOLDEN / "resnet_behaviour.json").read_text())["channels5"]
+def test_resnet18_with_five_channels_repeats_loaded_kernels(resnet_case: Case, tmp_path: Path):
+    expected = resnet_case.facts["channels5"]
     source = resnet18.MODEL((3, 32, 32), 4, ModelOptions())
     torch.save(source.state_dict(), tmp_path / "three.pt")
     model = resnet18.MODEL((5, 32, 32), 4, ModelOptions())
