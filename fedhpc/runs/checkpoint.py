@@ -101,12 +101,12 @@ class CheckpointFolder:
         text = json.dumps({"format": 1, "round": round, "files": files, "clients": clients, **meta})
         write_atomically(temporary / _META, text)
         _sync(temporary)
-        if final.exists():
-            shutil.rmtree(final)
-        os.replace(temporary, final)
+        _put_in_place(temporary, final)
         _sync(self._path)
-        for old in self._complete()[self._keep :]:
-            shutil.rmtree(old)
+        complete = self._complete()
+        newer = [path for path in complete if path.name > final.name]  # damaged: the run went back behind them
+        for path in newer + complete[len(newer) + self._keep :]:
+            shutil.rmtree(path)
 
     def _complete(self) -> list[Path]:
         """Folders of complete checkpoints, newest first."""
@@ -142,6 +142,16 @@ def _save(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         handle.flush()
         os.fsync(handle.fileno())
     return {"file": file.name, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    """Rename; a whole checkpoint of the same round stays instead, so that there is one at every moment."""
+    if final.exists():
+        whole = _problem(final) is None
+        shutil.rmtree(temporary if whole else final)
+        if whole:
+            return
+    os.replace(temporary, final)
 
 
 def _sync(folder: Path) -> None:
