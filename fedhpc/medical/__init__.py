@@ -1,0 +1,1 @@
+"""Federated medical imaging: demographic clients, temporal tasks, and the baselines as recipes."""

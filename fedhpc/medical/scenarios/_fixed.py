@@ -1,0 +1,274 @@
+"""From a table to a timeline without the original's flaws: nothing twice, no patient divided, everything accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedhpc.data.partition import HOLDOUT, TEST, TRAIN, VALIDATION
+from fedhpc.data.table import SampleTable
+from fedhpc.data.timeline import Timeline
+from fedhpc.errors import ConfigError
+from fedhpc.medical.apportion import largest_remainder, near_equal, whole_table
+from fedhpc.medical.counting import fractions
+from fedhpc.medical.groups import Groups
+from fedhpc.medical.kinds import SPARE, group_shares
+from fedhpc.medical.scenarios._base import Scenario, stream
+
+RESERVE_TO_SKEWED = 0.3
+"""Share of what the larger groups have beyond the smallest that goes to other than spare clients."""
+_NOTHING = 1e-9
+
+
+def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timeline:
+    """See `Scenario.timeline`."""
+    units = scenario.units(table)
+    parts, notes = _parts(scenario, table, units, seed)
+    groups = scenario.find_groups(table, parts["train"])
+    unused: Counter[str] = Counter()
+    for name in ("train", "validation", "test"):
+        known = parts[name][groups.ids[parts[name]] >= 0]
+        unused[f"{name}: in no demographic group"] = len(parts[name]) - len(known)
+        parts[name] = known
+    kinds, train, rest = _train_clients(scenario, table, units, groups, parts["train"], seed)
+    unused["train: asked for by no client"] = len(rest)
+    num_tasks = scenario.num_tasks(table, parts["train"])
+    cells, num_cells = scenario.cells(table, groups, parts["train"])
+    cut, counts = [], []
+    for client, rows in enumerate(train):
+        sizes = np.bincount(cells[rows][cells[rows] >= 0], minlength=num_cells)
+        if len(rows) < num_tasks and scenario.min_task_size:
+            _too_few(client, kinds[client], len(rows), num_tasks)
+        counts.append(scenario.train_counts(sizes, num_tasks, client, stream(seed, "weights", client)))
+        if scenario.copies:
+            cut.append((rows,) * num_tasks)
+            continue
+        cut.append(_tasks(rows, cells, counts[-1], seed, "train", client))
+        unused["train: asked for by no task"] += len(rows) - sum(map(len, cut[-1]))
+    tests = {}
+    for name in ("validation", "test"):
+        tests[name], left = _test_tasks(scenario, units, groups, cells, parts[name], train, counts, seed, name)
+        unused[f"{name}: asked for by no client"] = left
+    timeline = Timeline(
+        tuple(cut),
+        tests["validation"],
+        tests["test"],
+        parts["holdout"],
+        tuple(kind + scenario.suffix(client) for client, kind in enumerate(kinds)),
+        groups.ids,
+        groups.names,
+        {reason: count for reason, count in unused.items() if count},
+        tuple(notes),
+    )
+    return timeline.check_sizes(scenario.min_client_size, scenario.min_task_size)
+
+
+def _parts(
+    scenario: Scenario, table: SampleTable, units: np.ndarray, seed: int
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Training, validation, test and hold-out samples: as stored, else by whole units."""
+    codes, notes = table.split.astype(np.int64), []
+    if not ((codes == TRAIN).any() and (codes == TEST).any()):
+        codes = np.full(len(codes), TRAIN)
+        codes[_some_units(codes == TRAIN, units, scenario.test_fraction, stream(seed, "test"))] = TEST
+        notes.append(f"the dataset stores no split: {scenario.test_fraction:g} of the units are for tests")
+    if not (codes == VALIDATION).any() and scenario.validation_fraction:
+        chosen = _some_units(codes == TRAIN, units, scenario.validation_fraction, stream(seed, "validation"))
+        codes[chosen] = VALIDATION
+    if scenario.holdout == "disjoint" and not (codes == HOLDOUT).any():
+        codes[_some_units(codes == TEST, units, scenario.holdout_fraction, stream(seed, "holdout"))] = HOLDOUT
+    names = {"train": TRAIN, "validation": VALIDATION, "test": TEST, "holdout": HOLDOUT}
+    parts = {name: np.flatnonzero(codes == code) for name, code in names.items()}
+    if scenario.holdout == "test":
+        parts["holdout"] = np.union1d(parts["holdout"], parts["test"])
+        notes.append("the hold-out holds the clients' test samples, too (scenario.holdout: test)")
+    inside = [np.unique(units[rows]) for name, rows in parts.items() if name != "holdout"]
+    shared = len(np.concatenate(inside)) - len(np.unique(np.concatenate(inside)))
+    if shared:
+        notes.append(f"{shared} units have samples in more than one part of the stored split")
+    return parts, notes
+
+
+def _some_units(among: np.ndarray, units: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """Indices of the samples of a random share of the units."""
+    there = np.unique(units[among])
+    chosen = rng.permutation(there)[: round(fraction * len(there))]
+    return np.flatnonzero(among & np.isin(units, chosen))
+
+
+def _train_clients(
+    scenario: Scenario, table: SampleTable, units: np.ndarray, groups: Groups, rows: np.ndarray, seed: int
+) -> tuple[list[str], list[np.ndarray], np.ndarray]:
+    """Kinds and training samples of all clients, and what is left."""
+    places = np.unique(table.environment[rows]) if scenario.by_environment else np.zeros(1, dtype=np.int64)
+    here = [rows[table.environment[rows] == place] for place in places] if scenario.by_environment else [rows]
+    shares = largest_remainder([len(r) for r in here], scenario.clients)
+    if scenario.kinds and len(here) > 1:
+        raise ConfigError("scenario.kinds can't be given with scenario.by_environment: shares are used per environment")
+    kinds: list[str] = []
+    clients: list[np.ndarray] = []
+    left = []
+    for place, own, share in zip(places.tolist(), here, shares, strict=True):
+        _check_groups(scenario, groups, groups.sizes(own))
+        found = scenario.client_kinds(seed, groups.num, share, place)
+        by = groups.ids if scenario.mixed else np.zeros(table.num_samples, dtype=np.int64)
+        sizes = np.bincount(by[own], minlength=groups.num if scenario.mixed else 1)
+        wanted = demand(found, sizes, scenario.leftovers == "deal", reserve=scenario.group_by == "attributes")
+        given, rest = assign_units(own, by, units, wanted, stream(seed, "clients", place))
+        kinds += found
+        clients += given
+        left.append(rest)
+    return kinds, clients, np.concatenate(left)
+
+
+def _check_groups(scenario: Scenario, groups: Groups, sizes: np.ndarray) -> None:
+    if scenario.mixed and groups.num < 2:
+        told = f"only '{groups.names[0]}'" if groups.num else "none"
+        raise ConfigError(
+            f"scenario.groups: {list(scenario.groups)} give {told} among the training samples; skewed clients need "
+            "two groups; name other attributes or set scenario.mixed: false"
+        )
+    if scenario.mixed and not sizes.all():
+        lacking = [groups.names[g] for g in np.flatnonzero(sizes == 0)]
+        raise ConfigError(f"scenario: no training samples of the groups {lacking} in one environment")
+
+
+def demand(kinds: Sequence[str], sizes: np.ndarray, deal: bool, reserve: bool) -> np.ndarray:
+    """How many samples of each group every client should get: float64 [K, G], whose columns never exceed `sizes`.
+
+    With `reserve`, what a group has beyond the smallest group is set aside; the rest is divided by the kinds' shares,
+    scaled down group by group where they ask for too much; spare clients get the remainder and 0.7 of the reserve,
+    the others 0.3 of it.
+
+    Args:
+        kinds: of the clients.
+        sizes: [G] samples of each group.
+        deal: hand out what remains without a spare client in equal parts to all clients that hold that group.
+        reserve: see above.
+    """
+    num_groups = len(sizes)
+    if set(kinds) == {"equal"}:
+        return np.tile(sizes / len(kinds), (len(kinds), 1))
+    core = np.full(num_groups, sizes.min() if reserve else 0.0)
+    core = core if reserve else sizes.astype(np.float64)
+    is_spare = np.array([kind == SPARE for kind in kinds])
+    shares = np.array(
+        [group_shares("balanced" if s else k, core.tolist()) for k, s in zip(kinds, is_spare, strict=True)]
+    )
+    wanted = np.where(is_spare[:, None], 0.0, shares * core.sum() / len(kinds))
+    wanted *= np.minimum(1.0, np.divide(core, wanted.sum(0), out=np.ones(num_groups), where=wanted.sum(0) > 0))
+    holds = shares > 0
+    given = _even(core - wanted.sum(0), holds & is_spare[:, None])
+    extra = sizes - core
+    part = RESERVE_TO_SKEWED if is_spare.any() else 1.0
+    part = part if not is_spare.all() else 0.0
+    given += _even(part * extra, holds & ~is_spare[:, None]) + _even((1 - part) * extra, holds & is_spare[:, None])
+    wanted = wanted + given
+    return wanted + _even(sizes - wanted.sum(0), holds) if deal else wanted
+
+
+def _even(amounts: np.ndarray, takers: np.ndarray) -> np.ndarray:
+    """Divide each group's amount evenly among its takers [K, G]; nothing where there are none."""
+    num = takers.sum(0)
+    return takers * np.divide(amounts, num, out=np.zeros(len(amounts)), where=num > 0)
+
+
+def assign_units(
+    rows: np.ndarray, groups: np.ndarray, units: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Give whole units to clients, each to the client that lacks most of the unit's group, large units first.
+
+    Args:
+        rows: indices of the samples to give away.
+        groups: int64 [num_samples]; a unit counts to the group of most of its samples (ties: the lower number).
+        units: int64 [num_samples].
+        wanted: [K, G] target number of samples.
+        rng: decides among units of one size, and the order of each client's samples.
+
+    Returns:
+        Indices per client, and those of the units that no client asks for.
+    """
+    _, unit, sizes = np.unique(units[rows], return_inverse=True, return_counts=True)
+    table = np.zeros((len(sizes), wanted.shape[1]), dtype=np.int64)
+    np.add.at(table, (unit, groups[rows]), 1)
+    unit_group = table.argmax(1)
+    owner = np.full(len(sizes), -1)
+    lacks = wanted.copy()
+    order = rng.permutation(len(sizes))
+    for u in order[np.argsort(-sizes[order], kind="stable")]:
+        column = lacks[:, unit_group[u]]
+        client = int(column.argmax())
+        if column[client] > _NOTHING:
+            owner[u] = client
+            column[client] -= sizes[u]
+    owners = owner[unit]
+    given = [rng.permutation(rows[owners == client]) for client in range(len(wanted))]
+    return given, rows[owners < 0]
+
+
+def _tasks(
+    rows: np.ndarray, cells: np.ndarray, counts: np.ndarray, seed: int, part: str, client: int
+) -> tuple[np.ndarray, ...]:
+    """Take `counts` [T, cells] of the samples, cell by cell without replacement, and shuffle each task."""
+    taken: list[list[np.ndarray]] = [[] for _ in counts]
+    for cell in range(counts.shape[1]):
+        own = stream(seed, part, client, "cell", cell).permutation(np.sort(rows[cells[rows] == cell]))
+        ends = np.cumsum(counts[:, cell])
+        for task, (start, end) in enumerate(zip(ends - counts[:, cell], ends, strict=True)):
+            taken[task].append(own[start:end])
+    return tuple(
+        stream(seed, part, client, "task", task).permutation(np.concatenate(pieces).astype(np.int64))
+        for task, pieces in enumerate(taken)
+    )
+
+
+def _test_tasks(
+    scenario: Scenario,
+    units: np.ndarray,
+    groups: Groups,
+    cells: np.ndarray,
+    pool: np.ndarray,
+    train: Sequence[np.ndarray],
+    counts: Sequence[np.ndarray],
+    seed: int,
+    part: str,
+) -> tuple[tuple[tuple[np.ndarray, ...], ...], int]:
+    """Validation or test tasks of all clients, and how many samples are left."""
+    if scenario.local_tests == "shared":
+        shared = tuple(_drawn(cells, pool, count, seed, part, c) for c, count in enumerate(counts))
+        used = {int(i) for client in shared for task in client for i in task}
+        return shared, len(pool) - len(used)
+    mix = np.array([groups.sizes(rows) for rows in train], dtype=np.float64)
+    sizes = groups.sizes(pool)
+    wanted = whole_table(fractions(mix), near_equal(len(pool), len(train)), sizes).astype(np.float64)
+    given, rest = assign_units(pool, groups.ids, units, wanted, stream(seed, part, "clients"))
+    tasks, left = [], len(rest)
+    for client, (rows, count) in enumerate(zip(given, counts, strict=True)):
+        if scenario.copies:
+            tasks.append((rows,) * len(count))
+            continue
+        there = np.bincount(cells[rows][cells[rows] >= 0], minlength=count.shape[1])
+        tasks.append(_tasks(rows, cells, scenario.test_counts(there, count), seed, part, client))
+        left += len(rows) - sum(map(len, tasks[-1]))
+    return tuple(tasks), left
+
+
+def _drawn(
+    cells: np.ndarray, pool: np.ndarray, count: np.ndarray, seed: int, part: str, client: int
+) -> tuple[np.ndarray, ...]:
+    """Each task draws its mix from the whole pool; only tasks and clients overlap, never a task with itself."""
+    sizes = np.bincount(cells[pool][cells[pool] >= 0], minlength=count.shape[1])
+    found = []
+    for task, row in enumerate(fractions(count)):
+        wanted = whole_table(row[None, :], np.array([len(pool) // len(count)]), sizes)
+        found.append(_tasks(pool, cells, wanted, seed, f"{part}-{task}", client)[0])
+    return tuple(found)
+
+
+def _too_few(client: int, kind: str, num: int, num_tasks: int) -> None:
+    raise ConfigError(
+        f"scenario: client {client} ({kind}) has {num} training samples for {num_tasks} tasks; "
+        "ask for fewer clients or tasks"
+    )

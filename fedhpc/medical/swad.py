@@ -1,0 +1,199 @@
+"""Stochastic weight averaging, densely (SWAD; Cha et al., 2021): the mean of all weights in a loss valley.
+
+Weights are anything that can be added and scaled: tensors on any device, or plain numbers in tests. A segment is the
+mean of the weights after each local step between two evaluations; it carries the loss found at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+W = TypeVar("W")
+
+
+@dataclass(frozen=True)
+class Segment(Generic[W]):
+    """Weights averaged between two evaluations.
+
+    Attributes:
+        mean: their mean.
+        steps: how many were averaged.
+        end: number of the last step.
+        loss: validation loss at the end.
+    """
+
+    mean: W
+    steps: int
+    end: int
+    loss: float
+
+
+class RunningMean(Generic[W]):
+    """Exact arithmetic mean of what is added; starts empty, so no model that came before counts."""
+
+    def __init__(self) -> None:
+        self.total: W | None = None
+        self.count = 0
+
+    def add(self, value: W, times: int = 1) -> None:
+        """Add a value that stands for `times` of them."""
+        weighted = value * times  # type: ignore[operator]
+        self.total = weighted if self.total is None else self.total + weighted  # type: ignore[operator]
+        self.count += times
+
+    @property
+    def mean(self) -> W:
+        """Their mean."""
+        if self.total is None:
+            raise ValueError("nothing was averaged")
+        return self.total / self.count  # type: ignore[operator,no-any-return]
+
+
+class Swad(Generic[W]):
+    """Averages from the start of a loss valley to its end.
+
+    The valley starts at the first evaluation whose loss is the least of itself and the next `num_converge - 1`; the
+    threshold is (1 + `tolerance`) times their mean loss. It ends when the last `num_tolerance` losses all exceed the
+    threshold; these are not averaged. Weights are averaged step by step, each once. Until a valley has started, the
+    result is the latest segment.
+
+    Only what can still be needed is kept: `num_converge - 1` segments before the start, `num_tolerance - 1` after.
+    """
+
+    def __init__(self, num_converge: int = 3, num_tolerance: int = 6, tolerance: float = 0.05) -> None:
+        self._num_converge, self._num_tolerance, self._tolerance = num_converge, num_tolerance, tolerance
+        self._segment: RunningMean[W] = RunningMean()
+        self._recent: list[Segment[W]] = []
+        self._valley: RunningMean[W] = RunningMean()
+        self._step = 0
+        self.threshold: float | None = None
+        self.ended = False
+
+    def add(self, weights: W) -> None:
+        """Take the weights after one local step."""
+        self._segment.add(weights)
+        self._step += 1
+
+    def evaluated(self, loss: float) -> None:
+        """Close the segment with the validation loss of the present model."""
+        if self.ended or not self._segment.count:
+            return
+        self._recent.append(Segment(self._segment.mean, self._segment.count, self._step, loss))
+        self._segment = RunningMean()
+        if self.threshold is None:
+            self._look_for_start()
+        if self.threshold is not None:
+            self._look_for_end(self.threshold)
+
+    def result(self) -> W:
+        """The averaged weights.
+
+        Raises:
+            ValueError: no evaluation yet.
+        """
+        if self.threshold is None:
+            if not self._recent:
+                raise ValueError("no evaluation yet, so there is no segment to return")
+            return self._recent[-1].mean
+        whole: RunningMean[W] = RunningMean()
+        if self._valley.count:
+            whole.add(self._valley.mean, self._valley.count)
+        for segment in [] if self.ended else self._recent:
+            whole.add(segment.mean, segment.steps)
+        return whole.mean
+
+    def _look_for_start(self) -> None:
+        if len(self._recent) < self._num_converge:
+            return
+        losses = [segment.loss for segment in self._recent]
+        if losses[0] <= min(losses):
+            self.threshold = (1 + self._tolerance) * sum(losses) / len(losses)
+        else:
+            del self._recent[0]
+
+    def _look_for_end(self, threshold: float) -> None:
+        while len(self._recent) >= self._num_tolerance:
+            window = self._recent[: self._num_tolerance]
+            if min(segment.loss for segment in window) > threshold:
+                self.ended = True
+                if not self._valley.count:  # the valley is its first point alone
+                    self._valley.add(window[0].mean, window[0].steps)
+                return
+            self._valley.add(window[0].mean, window[0].steps)
+            del self._recent[0]
+
+
+class CompatSwad(Generic[W]):
+    """The averaging as FedMedICL does it, with its errors: segments count alike, the first is overwritten, some twice.
+
+    For comparison with published numbers only.
+    """
+
+    def __init__(self, num_converge: int = 3, num_tolerance: int = 6, tolerance: float = 0.05) -> None:
+        self._num_converge, self._num_tolerance, self._tolerance = num_converge, num_tolerance, tolerance
+        self._segments: list[Segment[W]] = []
+        self._mean: W | None = None
+        self.num_averaged = 0
+        self.converge_step: int | None = None
+        self.threshold: float | None = None
+        self.dead = False
+
+    @property
+    def mean(self) -> W | None:
+        """The average so far, None before the valley."""
+        return self._mean
+
+    def evaluated(self, mean: W, end: int, loss: float) -> None:
+        """Take one segment and the loss at its end."""
+        if self.dead:
+            return
+        self._segments.append(Segment(mean, 1, end, loss))
+        if self.threshold is None or self.converge_step is None:
+            self._start()
+            return
+        window = self._window()
+        if window[0].end < self.converge_step:
+            return
+        if min(s.loss for s in window) > self.threshold:
+            self.dead = True
+            return
+        self._fold(window[0])
+
+    def result(self) -> W:
+        """The averaged weights at the end of a task."""
+        if self._mean is None or self.threshold is None:
+            return self._segments[-1].mean
+        rest = [] if self.dead else self._window()[1:]
+        while rest and min(s.loss for s in rest) <= self.threshold:
+            self._fold(rest.pop(0))
+        return self._mean
+
+    def _window(self) -> list[Segment[W]]:
+        return self._segments[-self._num_tolerance :]
+
+    def _start(self) -> None:
+        latest = self._segments[-self._num_converge :]
+        if len(latest) < self._num_converge or latest[0].loss > min(s.loss for s in latest):
+            return
+        self.converge_step, self._mean = latest[0].end, latest[0].mean
+        self.threshold = sum(s.loss for s in latest) / len(latest) * (1 + self._tolerance)
+        if self._num_tolerance < self._num_converge:
+            again = latest[1 : 1 + self._num_converge - self._num_tolerance]
+        elif self._num_tolerance > self._num_converge:
+            again = self._window()[: self._num_tolerance - self._num_converge + 1]
+            above = [i for i, s in enumerate(again) if s.loss > self.threshold]
+            again = again[(above[-1] + 1 if above else 0) + 1 :]
+        else:
+            again = []
+        for segment in again:
+            self._fold(segment)
+
+    def _fold(self, segment: Segment[W]) -> None:
+        """Average segment by segment; the counter starts at 0, so the first fold overwrites what was there."""
+        if self.num_averaged == 0:
+            self._mean = segment.mean
+        else:
+            assert self._mean is not None
+            self._mean = self._mean + (segment.mean - self._mean) / (self.num_averaged + 1)  # type: ignore[operator]
+        self.num_averaged += 1
