@@ -49,7 +49,7 @@ fi
 code=0
 "$venv/bin/mpirun" -n 4 "$venv/bin/fedhpc" run "$root/configs/smoke/quickstart.yaml" "${arguments[@]}" || code=$?
 if [ "$code" -eq 75 ]; then
-    say "stopped early at a clean point; to go on: bash launch/quickstart.sh --out '$out' --resume"
+    say "stopped early at a clean point; to go on: bash launch/quickstart.sh$(printf ' %q' "${arguments[@]}") --resume"
     exit 75
 elif [ "$code" -ne 0 ]; then
     say "the run failed (exit code $code); see the message above"

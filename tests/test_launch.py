@@ -230,6 +230,11 @@ def test_quickstart_hands_the_exit_code_on_and_reports_nothing(clone: Clone, job
     assert not any(call.startswith("fedhpc report") for call in calls)
 
 
+def test_quickstart_says_how_to_go_on(clone: Clone) -> None:
+    _, err, _ = clone.run("launch/quickstart.sh", "--seed", "7", "--out", "x y", MPIRUN="75")
+    assert err.splitlines()[-1].endswith("launch/quickstart.sh --seed 7 --out x\\ y --resume")
+
+
 def test_quickstart_trusts_done_and_not_the_exit_code(clone: Clone) -> None:
     code, err, _ = clone.run("launch/quickstart.sh", NOT_DONE="1")
     assert code == 1
