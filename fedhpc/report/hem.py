@@ -1,8 +1,8 @@
 """The holistic evaluation metrics: how good an algorithm is for a use case, from curves or from component indices.
 
 After "Holistic Evaluation Metrics: Use Case Sensitive Evaluation Metrics for Federated Learning" (arXiv 2405.02360).
-Raw quantities are in `_hem_measures`, indices and HEM in `_hem_index`. Of several seeds the raw quantities are summed up
-first (`_hem_seeds`) and indexed then, so that a table's indices are those of the figures beside them; times by their
+Raw quantities are in `_hem_measures`, indices and HEM in `_hem_index`. Of several seeds the raw quantities are summed
+up first (`_hem_seeds`) and indexed then, so that a table's indices are those of the figures beside them; times by their
 geometric mean, or, as soon as one run of the comparison is censored, by their median.
 """
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fedhpc.errors import ConfigError
+from fedhpc.report._hem_index import band
 from fedhpc.report._hem_measures import gini, jain, measure, personalization
 from fedhpc.report.hem import Band, Comparison, Curve, HemOptions, Importances, IndexTable, judge
 
@@ -214,6 +215,10 @@ def test_what_cannot_be_judged_is_refused(make, message):
         make()
 
 
+def test_rounding_errors_do_not_move_a_value_over_a_border():
+    assert [band(0.7 - 1e-15), band(0.8 + 1e-15), band(0.5 - 1e-11), band(None)] == ["Good", "Good", "Low", None]
+
+
 def test_given_indices_with_a_gap_have_no_hem():
     table = {"accuracy": 0.5, "convergence": 0.5, "computation": None, "fairness": 1.0}
     found = judge(IndexTable({"A": table, "B": {**table, "computation": 0.0}}))
@@ -235,7 +240,7 @@ def study(slow: dict[int, float], quick: dict[int, float]) -> Comparison:
 
 
 def test_seeds_are_summed_up_and_resampled_together():
-    found = judge(study({0: 2.0, 1: 8.0, 2: 4.0}, {0: 1.0, 1: 4.0, 2: 2.0}))
+    found = judge(study({0: 2.0, 1: 16.0, 2: 2.0}, {0: 1.0, 1: 8.0, 2: 1.0}))
     assert found.seeds == (0, 1, 2)
     assert found.figures["slow"].tta["train"] == pytest.approx(3 * 4.0)  # the geometric mean
     assert found.components["quick"]["computation"] == pytest.approx(0.5)
