@@ -55,5 +55,7 @@ def test_a_slip_of_the_pen_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("kind", ["federated.algorithms", "objectives", "models", "data.sources", "data.partitions"])
 def test_listing_the_packages_of_the_house_is_cheap(kind: str) -> None:
-    code = f"import sys; from fedhpc.registry import names; assert names('fedhpc.{kind}'); assert 'torch' not in sys.modules"
+    code = (
+        f"import sys; from fedhpc.registry import names; sys.exit(not names('fedhpc.{kind}') or 'torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
