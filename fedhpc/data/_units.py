@@ -39,8 +39,9 @@ def three_parts(units: Sequence[str], rest_fraction: float, seed: int = 0) -> np
     codes = np.full(len(units), _TRAIN, dtype=np.uint8)
     if len(set(units)) < 3:
         return codes
-    rest = np.flatnonzero(unit_split(units, rest_fraction, seed))
-    codes[rest] = _VALIDATION
-    if len({units[i] for i in rest}) > 1:
-        codes[rest[unit_split([units[i] for i in rest], 0.5, seed)]] = _TEST
+    chosen = unit_split(units, rest_fraction, seed)
+    rest = np.asarray(units)[chosen]
+    codes[chosen] = _VALIDATION
+    if len(np.unique(rest)) > 1:
+        codes[np.flatnonzero(chosen)[unit_split(rest, 0.5, seed)]] = _TEST
     return codes

@@ -7,7 +7,7 @@ mean of the weights after each local step between two evaluations; it carries th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 W = TypeVar("W")
 
@@ -33,21 +33,23 @@ class RunningMean(Generic[W]):
     """Exact arithmetic mean of what is added; starts empty, so no model that came before counts."""
 
     def __init__(self) -> None:
-        self.total: W | None = None
+        self._total: Any = None
         self.count = 0
 
     def add(self, value: W, times: int = 1) -> None:
         """Add a value that stands for `times` of them."""
-        weighted = value * times  # type: ignore[operator]
-        self.total = weighted if self.total is None else self.total + weighted  # type: ignore[operator]
+        weighted: Any = value
+        weighted = weighted * times
+        self._total = weighted if self._total is None else self._total + weighted
         self.count += times
 
     @property
     def mean(self) -> W:
         """Their mean."""
-        if self.total is None:
+        if self._total is None:
             raise ValueError("nothing was averaged")
-        return self.total / self.count  # type: ignore[operator,no-any-return]
+        mean: W = self._total / self.count
+        return mean
 
 
 class Swad(Generic[W]):
@@ -191,9 +193,9 @@ class CompatSwad(Generic[W]):
 
     def _fold(self, segment: Segment[W]) -> None:
         """Average segment by segment; the counter starts at 0, so the first fold overwrites what was there."""
+        before: Any = self._mean
         if self.num_averaged == 0:
             self._mean = segment.mean
         else:
-            assert self._mean is not None
-            self._mean = self._mean + (segment.mean - self._mean) / (self.num_averaged + 1)  # type: ignore[operator]
+            self._mean = before + (segment.mean - before) / (self.num_averaged + 1)
         self.num_averaged += 1

@@ -1,4 +1,4 @@
-"""Scores for long-tailed recognition over demographic groups and temporal tasks; numpy, scikit-learn where it is the same.
+"""Scores for long-tailed recognition over demographic groups and temporal tasks.
 
 LTR accuracy is the mean over classes of the accuracy within each class. In the mode `fixed` a class without samples is
 left out and named; `compat_scores` follows the original (FedMedICL), where it counts as 0 %.
@@ -193,7 +193,7 @@ def confidence_interval(values: Sequence[float], level: float = _CONFIDENCE) -> 
     mean = mean_present(there)
     if len(there) < 2:
         return mean, math.nan, math.nan
-    from scipy.stats import t  # scikit-learn brings it
+    from scipy.stats import t  # type: ignore[import-untyped]  # scikit-learn brings it
 
     half = float(t.ppf((1 + level) / 2, len(there) - 1) * there.std(ddof=1) / math.sqrt(len(there)))
     return mean, mean - half, mean + half

@@ -1,4 +1,4 @@
-"""From a table to a timeline without the original's flaws: nothing twice, no patient divided, everything accounted for."""
+"""From a table to a timeline: nothing twice, no patient divided, everything accounted for."""
 
 from __future__ import annotations
 
@@ -151,12 +151,9 @@ def demand(kinds: Sequence[str], sizes: np.ndarray, deal: bool, reserve: bool) -
     num_groups = len(sizes)
     if set(kinds) == {"equal"}:
         return np.tile(sizes / len(kinds), (len(kinds), 1))
-    core = np.full(num_groups, sizes.min() if reserve else 0.0)
-    core = core if reserve else sizes.astype(np.float64)
+    core = np.full(num_groups, float(sizes.min())) if reserve else sizes.astype(np.float64)
     is_spare = np.array([kind == SPARE for kind in kinds])
-    shares = np.array(
-        [group_shares("balanced" if s else k, core.tolist()) for k, s in zip(kinds, is_spare, strict=True)]
-    )
+    shares = np.array([group_shares("balanced" if kind == SPARE else kind, core.tolist()) for kind in kinds])
     wanted = np.where(is_spare[:, None], 0.0, shares * core.sum() / len(kinds))
     wanted *= np.minimum(1.0, np.divide(core, wanted.sum(0), out=np.ones(num_groups), where=wanted.sum(0) > 0))
     holds = shares > 0
