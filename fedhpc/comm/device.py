@@ -19,6 +19,7 @@ class Pinning:
         threads: threads torch uses inside an operation.
         device: torch device name, such as `cpu` or `cuda:1`.
         label: the device as a person knows it (GPU name and UUID, or `CPU`).
+        visible: labels of the GPUs this rank can see.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class Pinning:
     threads: int
     device: str
     label: str
+    visible: tuple[str, ...] = ()
 
 
 def fair_threads(affinities: Sequence[frozenset[int]], local_rank: int) -> int:
@@ -96,12 +98,13 @@ def pin(world: World, name: str = "auto", threads: int | None = None, determinis
     torch.use_deterministic_algorithms(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass over every new tensor
     device = choose_device(name, world.local_rank, torch.cuda.device_count())
-    label = "CPU"
-    if device != "cpu":
-        torch.cuda.set_device(device)
-        properties = torch.cuda.get_device_properties(device)
-        label = f"{properties.name} {getattr(properties, 'uuid', '')}".strip()
-    return Pinning(world.rank, world.host, world.local_rank, len(affinity), count, device, label)
+    if device == "cpu":
+        return Pinning(world.rank, world.host, world.local_rank, len(affinity), count, device, "CPU")
+    torch.cuda.set_device(device)
+    found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    visible = tuple(f"{p.name} {getattr(p, 'uuid', i)}" for i, p in enumerate(found))
+    label = visible[torch.cuda.current_device()]
+    return Pinning(world.rank, world.host, world.local_rank, len(affinity), count, device, label, visible)
 
 
 def pinning_table(pinnings: Sequence[Pinning]) -> str:

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from fedhpc.comm.launchers import singleton_problem, started_by_launcher
 from fedhpc.errors import ConfigError, FedhpcError
 
 if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
-
-_LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MPI_LOCALNRANKS")
 
 
 class World(Protocol):
@@ -88,12 +87,16 @@ class SoloWorld:
         self.moved: Counter[str] = Counter()
 
     def broadcast_(self, buf: torch.Tensor) -> None:
-        """Count the call; there is nobody to send to."""
-        self.calls["broadcast"] += 1
+        """Count the call and its bytes as on many ranks; there is nobody to send to."""
+        self._count("broadcast", buf)
 
     def reduce_sum_(self, buf: torch.Tensor) -> None:
-        """Count the call; the sum over one rank is the buffer."""
-        self.calls["reduce"] += 1
+        """Count the call and its bytes as on many ranks; the sum over one rank is the buffer."""
+        self._count("reduce", buf)
+
+    def _count(self, name: str, buf: torch.Tensor) -> None:
+        self.calls[name] += 1
+        self.moved[name] += buf.numel() * buf.element_size()
 
     def gather(self, small: T) -> list[T] | None:
         """Return a list of one."""
@@ -129,27 +132,11 @@ class SoloWorld:
         """Return at once."""
 
 
-def started_by_launcher(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether mpirun, mpiexec or srun started this process (by the variables they set for each rank)."""
-    env = os.environ if environment is None else environment
-    if any(name in env for name in _LAUNCHER_VARIABLES):
-        return True
-    return int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1
-
-
-def expected_size(environment: Mapping[str, str] | None = None) -> int:
-    """Number of ranks the scheduler's step was asked to start; 1 where nothing says so."""
-    env = os.environ if environment is None else environment
-    if "SLURM_PROCID" not in env:
-        return 1
-    return int(env.get("SLURM_STEP_NUM_TASKS", env.get("SLURM_NTASKS", "1")))
-
-
 def open_world() -> World:
     """Return the world this process was started in; mpi4py is imported only under a launcher.
 
     Raises:
-        ConfigError: the scheduler started several processes but MPI sees one rank, so that the launcher
+        ConfigError: a launcher started several processes but MPI sees one rank, so that the launcher
             and the MPI library do not match and the job would run as that many separate copies.
     """
     world: World
@@ -159,9 +146,6 @@ def open_world() -> World:
         world = MpiWorld()
     else:
         world = SoloWorld()
-    if world.size == 1 and (wanted := expected_size()) > 1:
-        raise ConfigError(
-            f"Slurm started {wanted} tasks but MPI sees 1 rank, so {wanted} separate copies would run: "
-            "start with `srun --mpi=pmix` (Open MPI), `srun --mpi=pmi2` (MPICH) or the mpirun of this MPI library"
-        )
+    if world.size == 1 and (problem := singleton_problem()):
+        raise ConfigError(problem)
     return world

@@ -1,0 +1,114 @@
+"""What a rank knows about itself that should be the same, or fit together, on all ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fedhpc
+
+if TYPE_CHECKING:
+    from fedhpc.comm.world import World
+
+_PACKAGES = ("torch", "numpy", "mpi4py", "h5py")
+SETTINGS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "HDF5_USE_FILE_LOCKING",
+)
+"""Variables that change results or speed; a launcher that starts ranks by ssh passes on none of them by itself."""
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """What one rank knows about itself; what is the same on a whole node comes from its first rank only.
+
+    Attributes:
+        command: the command line, without the program's own path.
+        settings: values of the environment variables that matter (None: not set).
+        cores: CPU cores this rank may use.
+        num_cores: CPU cores of its node that the job may use, also where this rank is bound to some of them.
+        clock: wall-clock time at a moment that all ranks share.
+        software: versions of the packages that matter, and what tells one source tree from another.
+        processor: model of the CPU.
+    """
+
+    rank: int
+    host: str
+    command: tuple[str, ...]
+    settings: tuple[str | None, ...]
+    cores: frozenset[int]
+    num_cores: int
+    clock: float
+    software: tuple[tuple[str, str], ...] = ()
+    processor: str = ""
+
+
+def facts_of(world: World) -> RankFacts:
+    """Collect this rank's facts; collective, since clocks are read at the same moment."""
+    first = world.local_rank == 0
+    software, processor = (_software(), _processor()) if first else ((), "")
+    world.barrier()
+    return RankFacts(
+        world.rank,
+        world.host,
+        tuple(sys.argv[1:]),
+        tuple(os.environ.get(name) for name in SETTINGS),
+        _cores_of(0),
+        _num_cores(),
+        time.time(),
+        software,
+        processor,
+    )
+
+
+def _software() -> tuple[tuple[str, str], ...]:
+    found = {"fedhpc": fedhpc.__version__, "fedhpc's source": _source_sum(), "Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "missing"
+    return tuple(found.items())
+
+
+def _source_sum() -> str:
+    """A short sum over names and sizes of this package's files: cheap, and differs between two checkouts."""
+    root = Path(fedhpc.__file__).parent
+    files = sorted((str(p.relative_to(root)), p.stat().st_size) for p in root.rglob("*.py"))
+    return hashlib.sha256(repr(files).encode()).hexdigest()[:12]
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as handle:
+            return next((line.partition(":")[2].strip() for line in handle if line.startswith("model name")), "")
+    except OSError:
+        return ""
+
+
+def _cores_of(process: int) -> frozenset[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(process))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def _num_cores() -> int:
+    """What the launcher may use before it binds us: container and batch system may allow less than there is."""
+    cores = len(_cores_of(0) | _cores_of(os.getppid()))
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return max(len(_cores_of(0)), min(cores, int(given)) if given.isdigit() else cores)
