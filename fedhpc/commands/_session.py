@@ -9,8 +9,10 @@ from collections.abc import Callable
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
+from fedhpc.comm.checks import check_launch
+from fedhpc.comm.launchers import started_by_launcher
 from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory
-from fedhpc.comm.world import World, open_world, started_by_launcher
+from fedhpc.comm.world import World, open_world
 from fedhpc.errors import FAILED, AgreedError, FedhpcError
 from fedhpc.timing import doing_of
 
@@ -53,8 +55,10 @@ class Session:
         return path
 
 
-def in_session(body: Callable[[Session], int], debug: bool) -> int:
+def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True) -> int:
     """Open the world, run the body on every rank and return its exit code.
+
+    Ranks that should not run together (other versions, other settings) are refused first, unless `checked` is false.
 
     An `AgreedError` ends all ranks in order, root prints it. Any other exception on one rank ends the whole job at
     once with a message that names rank, host and what it was doing.
@@ -66,6 +70,8 @@ def in_session(body: Callable[[Session], int], debug: bool) -> int:
     world = open_world()
     session = Session(world, stop, debug)
     try:
+        if checked:
+            check_launch(world, session.warn)
         code = body(session)
         world.close()
         return code

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhpc.comm.checks import check_shared, pinning_problems, refuse
 from fedhpc.commands._session import Session, in_session
 from fedhpc.config import RunConfig, diff, load_config, parse_yaml
 from fedhpc.errors import DONE, STOPPED_EARLY, ConfigError, FedhpcError
@@ -76,6 +77,7 @@ def federate(session: Session, config: RunConfig, path: Path, resume: bool) -> i
     """Run one federation in a run directory; collective. Returns the exit code."""
     directory = RunDirectory(path)
     finished = _open_directory(session, directory, config, resume)
+    check_shared(session.world, path)
     session.log_folder = path / "log"
     if finished:
         session.say(f"{path}: the run is finished; `fedhpc report {path}` shows it")
@@ -140,14 +142,16 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory) -> tupl
     gathered = world.gather(pinning)
     if gathered is not None:
         _show_ranks(session, gathered, directory)
+    refuse(world, pinning_problems(gathered or []), session.warn)
 
     import torch
 
     from fedhpc.commands import _federation as build
     from fedhpc.commands._saving import RunSaver, restore
-    from fedhpc.commands._sink import NullSink, RunSink
+    from fedhpc.commands._sink import RunSink
     from fedhpc.federated.cohorts import SampledCohorts, cohort_size
     from fedhpc.federated.engine import Engine
+    from fedhpc.federated.records import NullSink
     from fedhpc.runs.checkpoint import CheckpointFolder
     from fedhpc.runs.records import RecordWriter
     from fedhpc.timing import Stopwatch
@@ -186,6 +190,7 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory) -> tupl
         writer.truncate_to(kept)
         if stored is not None:
             session.say(f"resuming after round {stored.round}")
+    engine.warm_up(min(config.warmup_rounds, config.rounds - engine.progress.round))
     outcome = engine.run()
     if isinstance(sink, RunSink):
         sink.close()
