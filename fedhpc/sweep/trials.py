@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from fedhpc.errors import ConfigError
@@ -54,7 +55,7 @@ class TrialSpec:
         dataset, algorithm = theirs(self.dataset), theirs(self.algorithm)
         return text_hash(dataset, algorithm, list(self.test_envs), self.hparams_seed, self.trial_seed)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Sixteen hexadecimal digits that stand for everything above; fields at their defaults do not enter."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,123 @@
+"""`fedhpc sweep`: many domain-generalization trials, on as many ranks and jobs as there are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedhpc.commands._session import Session, in_session
+from fedhpc.config import load
+from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, ConfigError, FedhpcError
+from fedhpc.runs.rundir import default_path
+
+if TYPE_CHECKING:
+    from fedhpc.commands._sweeping import Prepared
+
+TAKES_OVERRIDES = True
+HELP = """Run the trials of a sweep as a YAML file says. The sweep's folder is the queue: run the same command again, on
+any number of ranks or in several jobs at once, to go on; `fedhpc report DIR` makes the tables.
+
+example:
+  mpirun -n 4 fedhpc sweep configs/smoke/sweep.yaml --out sweeps/first
+  fedhpc sweep configs/smoke/sweep.yaml --out sweeps/first --status
+
+Any key of the configuration can be given as an option: --section.key value.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's own options."""
+    parser.add_argument("config", metavar="CONFIG", help="YAML file of the sweep")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="the sweep's folder (default: runs/CONFIG-TIME)")
+    parser.add_argument("--only", metavar="ID,ID", help="run these trials only")
+    parser.add_argument("--retry-failed", action="store_true", help="try trials again that were given up")
+    parser.add_argument("--dry-run", action="store_true", help="print counts, remarks and an estimate of hours; stop")
+    parser.add_argument("--status", action="store_true", help="print how far the sweep in --out is; stop")
+    parser.add_argument("--json", action="store_true", help="with --status: as JSON")
+    parser.add_argument("--export", metavar="DIR", type=Path, help="write DomainBed's results.jsonl folders; stop")
+    parser.add_argument("--print_config", action="store_true", help="print the resolved configuration and stop")
+
+
+def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    """Run the command on every rank; returns the exit code."""
+    return in_session(lambda session: _run(session, args, overrides), args.debug)
+
+
+def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    if args.json and not args.status:
+        raise ConfigError("--json goes with --status")
+    if (args.status or args.export) and args.out is None:
+        raise ConfigError("--status and --export need --out, the sweep's folder")
+    if args.export or args.print_config or args.status:
+        return _on_root(session, args, overrides)
+    return _sweep(session, args, overrides)
+
+
+def _on_root(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    """What needs one process only."""
+    problem: FedhpcError | None = None
+    if session.world.is_root:
+        try:
+            _show(session, args, overrides)
+        except FedhpcError as error:
+            problem = error
+    session.world.agree(problem)
+    return DONE
+
+
+def _show(session: Session, args: argparse.Namespace, overrides: list[str]) -> None:
+    from fedhpc.sweep.settings import SweepConfig
+
+    config = load(SweepConfig, args.config, overrides)
+    if args.print_config:
+        from fedhpc.config import to_yaml
+
+        session.say(to_yaml(config.to_dict()).rstrip())
+    elif args.export:
+        from fedhpc.report.original import export_original
+
+        session.say(f"{args.export}: {export_original(args.out, args.export)} runs")
+    else:
+        from fedhpc.sweep.status import sweep_status
+
+        status = sweep_status(args.out, config.queue.settings())
+        session.say(json.dumps(status.to_dict()) if args.json else status.text())
+
+
+def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    from fedhpc.commands import _sweeping
+
+    world = session.world
+    path = world.share(args.out or default_path(args.config))
+    ids = tuple(args.only.split(",")) if args.only else None
+    prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, ids, dry=args.dry_run)
+    if args.dry_run:
+        session.say(_sweeping.dry_run(session, prepared, path))
+        return DONE
+    session.log_folder = path / "log"
+    if args.retry_failed:
+        _sweeping.retry_failed(session, prepared, path)
+    settled = _sweeping.run_trials(session, prepared, path)
+    return _conclude(session, path, settled)
+
+
+def _conclude(session: Session, path: Path, settled: bool) -> int:
+    """Say how it stands, once all ranks are back."""
+    all_settled = session.world.gather(settled)
+    code = DONE
+    if all_settled is not None:
+        from fedhpc.sweep.status import sweep_status
+
+        status = sweep_status(path)
+        session.say(f"{path}: {status.text()}")
+        if not all(all_settled):
+            code = STOPPED_EARLY
+            session.say(f"stopped ({session.stop.name or 'a signal'}); run the same command again to go on")
+        elif status.failed:
+            code = FAILED
+            session.say(f"tracebacks of failed trials are in {path}/queue/*.failed; --retry-failed tries them again")
+        else:
+            session.say(f"`fedhpc report {path}` makes the tables")
+    return session.world.share(code)

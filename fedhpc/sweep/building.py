@@ -1,0 +1,171 @@
+"""From a trial's specification to its network and transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhpc import registry
+from fedhpc.data.schema import Manifest
+from fedhpc.errors import ConfigError, nearest
+from fedhpc.objectives.hparams import Value, hparams_for, space_of
+from fedhpc.sweep.settings import AUTO, SweepConfig
+from fedhpc.sweep.trials import TrialSpec
+
+if TYPE_CHECKING:
+    from fedhpc.data.transforms import Transform
+    from fedhpc.models.base import Network
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_IMAGENET = "IMAGENET1K_V1"
+_RESNETS = ("resnet18", "resnet50")
+_MLPS = ("mlp", "mlp_features")
+_MNIST_SIZE, _SMALLEST_FOR_RESNET = 28, 64
+
+
+def setup_of(config: SweepConfig) -> dict[str, Any]:
+    """The part of a sweep's configuration that belongs to every trial's identity, where it is not the default."""
+    default = SweepConfig(sweep=config.sweep)
+    setup: dict[str, Any] = {}
+    for section in ("model", "transform"):
+        given, usual = config.to_dict()[section], default.to_dict()[section]
+        changed = {key: value for key, value in given.items() if value != usual[key]}
+        if changed:
+            setup[section] = changed
+    if (weights := setup.get("model", {}).get("weights")) is not None:
+        setup["model"]["weights"] = Path(weights).name  # where the file lies is no part of a trial
+    if config.sweep.stratified:
+        setup["stratified"] = True
+    if not config.sweep.train_accuracy:
+        setup["train_accuracy"] = False
+    if config.sweep.validation != "augmented":
+        setup["validation"] = config.sweep.validation
+    return setup
+
+
+def hparams_of(spec: TrialSpec) -> dict[str, Value]:
+    """All hyperparameters of a trial: defaults or draws, then what is given.
+
+    Raises:
+        ConfigError: a given one that the algorithm does not have, or of another type.
+    """
+    drawn = hparams_for(spec.algorithm, spec.dataset, spec.hparams_seed, spec.trial_seed, spec.profile)  # type: ignore[arg-type]
+    return {**drawn, **{n: v for n, v in spec.hparams.items() if n in drawn}}
+
+
+def check_hparams(given: Mapping[str, Value], algorithms: tuple[str, ...]) -> None:
+    """Refuse given hyperparameters that none of the algorithms has.
+
+    Raises:
+        ConfigError: names the key and the nearest known one.
+    """
+    known: dict[str, Value] = {}
+    for algorithm in algorithms:
+        known.update({name: hparam.default for name, hparam in space_of(algorithm).items()})
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigError(
+                f"sweep.hparams has '{name}'{nearest(name, sorted(known))}; there are: {', '.join(sorted(known))}"
+            )
+        if isinstance(known[name], bool) != isinstance(value, bool):
+            kind = "true or false" if isinstance(known[name], bool) else "a number"
+            raise ConfigError(f"sweep.hparams.{name} must be {kind}, got {value}")
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """The network of a trial.
+
+    Attributes:
+        name: file name in fedhpc/models.
+        weights: what it starts from; None: fresh.
+        hidden: widths, for the mlps.
+        dropout: before the classifier.
+        freeze_bn: whether batch norm stays as it is.
+        dtype: name of the weights' type.
+    """
+
+    name: str
+    weights: str | None
+    hidden: tuple[int, ...]
+    dropout: float
+    freeze_bn: bool
+    dtype: str
+
+
+def choose_model(setup: Mapping[str, Any], hparams: Mapping[str, Value], height: int, width: int) -> ModelChoice:
+    """The network that a trial's setup and hyperparameters ask for, for images of a size.
+
+    As in the original 28x28 means the MNIST network and large images a ResNet; small images of another size get the
+    MLP, which the original keeps for vectors.
+    """
+    model = setup.get("model", {})
+    name = model.get("name", AUTO)
+    if name == AUTO:
+        if min(height, width) >= _SMALLEST_FOR_RESNET:
+            name = "resnet18" if hparams["resnet18"] else "resnet50"
+        else:
+            name = "mnist_cnn" if (height, width) == (_MNIST_SIZE, _MNIST_SIZE) else "mlp_features"
+    is_resnet = name in _RESNETS
+    weights = model.get("weights", AUTO)
+    if weights == AUTO:
+        weights = _IMAGENET if is_resnet else None
+    hidden = tuple(model.get("hidden", (256, 256))) if name in _MLPS else (64,)
+    dropout = float(hparams["resnet_dropout"]) if is_resnet else 0.0
+    return ModelChoice(
+        name, weights, hidden, dropout, is_resnet and bool(hparams["freeze_bn"]), model.get("dtype", "float32")
+    )
+
+
+def build_model(
+    choice: ModelChoice, manifest: Manifest, hparams: Mapping[str, Value], weights_file: str | None = None
+) -> Network:
+    """Make the network on the CPU; fresh layers draw from torch's global generator.
+
+    Args:
+        choice: which one.
+        manifest: of the dataset.
+        hparams: of the trial.
+        weights_file: where the file of `choice.weights` lies, if it is one.
+
+    Raises:
+        ConfigError: it does not fit the images, or the weights do not fit it.
+    """
+    import torch
+
+    from fedhpc.models._layers import deepen_classifier
+    from fedhpc.models.base import ModelOptions
+    from fedhpc.models.weights import load_weights
+
+    options = ModelOptions(dropout=choice.dropout, freeze_bn=choice.freeze_bn)
+    if choice.name in _MLPS:
+        options = replace(options, hidden=choice.hidden)
+    shape = (manifest.channels, manifest.height, manifest.width)
+    model: Network = registry.load("fedhpc.models", choice.name).MODEL(shape, len(manifest.classes), options)
+    if choice.weights is not None:
+        load_weights(model, weights_file or choice.weights)
+    if hparams["nonlinear_classifier"]:
+        deepen_classifier(model)
+    return model.to(getattr(torch, choice.dtype))
+
+
+def build_transform(setup: Mapping[str, Any], manifest: Manifest, dtype: str) -> Transform:
+    """Pixels to model input, without augmentation: large colour images are normalised by ImageNet's constants."""
+    import torch
+
+    from fedhpc.data.transforms import Transform
+
+    given = setup.get("transform", {})
+    mean, std = given.get("mean"), given.get("std")
+    if mean is None and manifest.channels == len(IMAGENET_MEAN) and manifest.height >= _SMALLEST_FOR_RESNET:
+        mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if mean is not None and len(mean) != manifest.channels:
+        raise ConfigError(
+            f"transform.mean and std have {len(mean)} numbers, the images of {manifest.name} have "
+            f"{manifest.channels} channels"
+        )
+    return Transform(
+        manifest.pixel_max, tuple(mean) if mean else None, tuple(std) if std else None, dtype=getattr(torch, dtype)
+    )
