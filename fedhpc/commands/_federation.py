@@ -218,11 +218,13 @@ def engine_settings(config: RunConfig) -> EngineSettings:
         evaluate_every=evaluate.every,
         evaluated_model=evaluate.model,
         target=evaluate.target_accuracy,
+        stop_at_target=evaluate.stop_at_target,
         evaluate_batch=evaluate.batch_size,
         on_divergence=config.on_divergence,
         checkpoint_every=config.checkpoint.every,
         root_hosts=config.server.hosts_clients,
         balanced=config.placement == "balanced",
+        state_budget=config.device.client_state_gib * 2**30,
         sums=SumSettings(
             aggregation.grid_bits if exact else None,
             aggregation.buffer_grid_bits if exact else None,

@@ -19,19 +19,6 @@ _QUIET_SECONDS = 0.1
 """Least time between two plain progress lines, so that rounds of milliseconds do not fill a log."""
 
 
-class NullSink:
-    """The sink of every rank but root."""
-
-    def record(self, what: str, value: float, unit: str, round: int, seconds: float, **where: Any) -> None:
-        """Ignore."""
-
-    def round_done(self, progress: Progress, summary: RoundSummary, times: RoundTimes) -> None:
-        """Ignore."""
-
-    def evaluated(self, progress: Progress, summary: AccuracySummary) -> None:
-        """Ignore."""
-
-
 class RunSink:
     """Root's sink.
 

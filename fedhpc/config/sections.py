@@ -120,7 +120,8 @@ class EvaluateConfig(Section):
 
     every: Annotated[int, _AT_LEAST_1, "rounds between evaluations"] = 1
     model: Literal["broadcast_next", "avg_selected", "avg_all"] = "broadcast_next"
-    target_accuracy: Annotated[float | None, _SHARE, "stop at this mean client accuracy (a fraction)"] = None
+    target_accuracy: Annotated[float | None, _SHARE, "mean client accuracy (a fraction) to be reached"] = None
+    stop_at_target: Annotated[bool, "end the run there; false: go on to the last round"] = True
     batch_size: Annotated[int, _AT_LEAST_1] = 256
 
 
@@ -149,6 +150,9 @@ class DeviceConfig(Section):
     name: Annotated[str, "auto, cpu, cuda or cuda:N"] = "auto"
     threads: Annotated[int | None, _AT_LEAST_1, "per rank; null: a fair share of the cores"] = None
     deterministic: Annotated[bool, "only kernels that give the same bits every time"] = True
+    client_state_gib: Annotated[float, _AT_LEAST_0, "memory per rank for client state; beyond it a file in TMPDIR"] = (
+        4.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,6 +175,7 @@ class RunConfig(Section):
     seed: Annotated[int, Limits(at_least=0, below=2**63)] = 0
     placement: Annotated[Literal["balanced", "pinned"], "pinned: clients never leave their rank"] = "balanced"
     on_divergence: Annotated[Literal["skip", "stop"], "what to do with a client whose weights blow up"] = "skip"
+    warmup_rounds: Annotated[int, _AT_LEAST_0, "rounds run and thrown away before the clock starts"] = 0
     data: DataConfig = field(default_factory=DataConfig)
     partition: Annotated[Any, Plugin("fedhpc.data.partitions", "kind", "PARTITION")]
     model: ModelConfig = field(default_factory=ModelConfig)

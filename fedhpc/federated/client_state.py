@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,17 +18,23 @@ ClientVectors = dict[str, Tensor]
 
 
 class ClientStateStore:
-    """Per-client vectors of the clients at home on this rank, on the host.
+    """Per-client vectors of the clients at home on this rank, on the host; written whole, never in part.
+
+    States are kept in memory up to a budget. Beyond it new ones go to a file on node-local disk (TMPDIR) that is
+    mapped into memory and has no name any more, so that it ends with the process.
 
     Args:
         initial: the named vectors of a client that never trained (zeros, for most).
+        budget: bytes of memory for states.
     """
 
-    def __init__(self, initial: ClientVectors) -> None:
+    def __init__(self, initial: ClientVectors, budget: float = float("inf")) -> None:
         self.names = tuple(initial)
         self._sizes = [v.numel() for v in initial.values()]
         self._initial = torch.cat([v.reshape(-1) for v in initial.values()]) if initial else torch.empty(0)
         self._states: dict[int, Tensor] = {}
+        self._spilled: dict[int, Tensor] = {}
+        self._budget = budget
 
     @property
     def size(self) -> int:
@@ -34,7 +43,8 @@ class ClientStateStore:
 
     def flat(self, client: int) -> Tensor:
         """[size] state of a client as one buffer; not to be written to."""
-        return self._states.get(client, self._initial)
+        kept = self._states.get(client)
+        return kept if kept is not None else self._spilled.get(client, self._initial)
 
     def split(self, flat: Tensor) -> ClientVectors:
         """The named views of one flat state."""
@@ -50,11 +60,48 @@ class ClientStateStore:
 
     def put(self, client: int, flat: Tensor) -> None:
         """Replace a client's state."""
-        self._states[client] = flat
+        if client in self._spilled:
+            self._spilled[client].copy_(flat)
+        elif client in self._states or (len(self._states) + 1) * flat.nbytes <= self._budget:
+            self._states[client] = flat
+        else:
+            self._spilled[client] = _mapped_like(flat)
+
+    @property
+    def num_spilled(self) -> int:
+        """How many clients' states lie on disk."""
+        return len(self._spilled)
+
+    def backup(self, clients: Iterable[int]) -> dict[int, Tensor | None]:
+        """Copies of the states of some clients, None for a client without one; for `restore`."""
+        own = set(self.clients())
+        return {c: self.flat(c).clone() if c in own else None for c in clients}
+
+    def restore(self, backup: dict[int, Tensor | None]) -> None:
+        """Put states back as they were at `backup`."""
+        for client, flat in backup.items():
+            if flat is not None:
+                self.put(client, flat)
+            else:
+                self._states.pop(client, None)
+                self._spilled.pop(client, None)
 
     def clients(self) -> list[int]:
         """Clients that have a state of their own."""
-        return sorted(self._states)
+        return sorted([*self._states, *self._spilled])
+
+
+def _mapped_like(flat: Tensor) -> Tensor:
+    """A copy of a state in a nameless file in TMPDIR, mapped into memory.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    with tempfile.TemporaryFile(prefix="fedhpc-state-") as file:
+        os.posix_fallocate(file.fileno(), 0, flat.nbytes)  # a full disk shows here, not as a SIGBUS later
+        values = np.memmap(file, dtype=flat.numpy().dtype, mode="r+", shape=tuple(flat.shape))
+    mapped = torch.from_numpy(values)
+    return mapped.copy_(flat)
 
 
 def fetch_away(

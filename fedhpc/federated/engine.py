@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -17,7 +18,7 @@ from fedhpc.federated.evaluation import AccuracySummary, evaluate_clients, summa
 from fedhpc.federated.host import LAST, LOCAL_BUFFERS, MOVED, ClientObserver, Host
 from fedhpc.federated.personalize import Personalizer
 from fedhpc.federated.placement import CostTable, Placement
-from fedhpc.federated.records import RoundTimes, Sink, record_evaluation, record_round
+from fedhpc.federated.records import NullSink, RoundTimes, Sink, record_evaluation, record_round
 from fedhpc.federated.server import Server
 from fedhpc.federated.state import EngineSettings, Outcome, Progress, Saver, Snapshot
 from fedhpc.timing import Stopwatch
@@ -72,7 +73,7 @@ class Engine:
         self._up = Up(summed, *sizes, dtype=torch.float64 if exact else torch.float32)
         self.progress = Progress()
         self.costs = CostTable(data.num_train)
-        self.states = ClientStateStore(self._initial_state())
+        self.states = ClientStateStore(self._initial_state(), settings.state_budget)
         self.server: Server | None = None
         if world.is_root:
             self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters(), follow_all)
@@ -94,6 +95,25 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """The state at this round border."""
         return Snapshot(self.progress, self.server, self.states, self.costs)
+
+    def warm_up(self, rounds: int) -> None:
+        """Run complete rounds and throw them away: kernels, allocator and communicators are warm then.
+
+        Random streams are named, so there are none to put back; measured costs are kept, they only place clients.
+        """
+        if not rounds:
+            return
+        progress, server, sink = self.progress, copy.deepcopy(self.server), self._sink
+        first, order = progress.round, Order.GO
+        touched = {c for r in range(first, first + rounds) for c in self._cohorts.clients(r)}
+        states = self.states.backup(touched)
+        self.progress, self._sink = copy.copy(progress), NullSink()
+        for round in range(first, first + rounds):
+            self._broadcast(order)
+            order = self._train(round, 0.0)
+        self._down["seconds"].zero_()
+        self.progress, self.server, self._sink = progress, server, sink
+        self.states.restore(states)
 
     def run(self) -> Outcome:
         """Run from the present state to the cap, the target, or a stop request; collective.
@@ -117,7 +137,7 @@ class Engine:
             last = round == self._settings.rounds
             if last or round % self._settings.evaluate_every == 0:
                 reached, stop = self._evaluate(round)
-                if reached or last:
+                if last or (reached and self._settings.stop_at_target):
                     return Outcome("finished", self.progress)
                 if stop:
                     self._save()

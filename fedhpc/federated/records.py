@@ -27,6 +27,19 @@ class Sink(Protocol):
         """An evaluation is complete."""
 
 
+class NullSink:
+    """Takes records and forgets them: the sink of every rank but root, and of warm-up rounds."""
+
+    def record(self, what: str, value: float, unit: str, round: int, seconds: float, **where: int | str) -> None:
+        """Ignore."""
+
+    def round_done(self, progress: Progress, summary: RoundSummary, times: RoundTimes) -> None:
+        """Ignore."""
+
+    def evaluated(self, progress: Progress, summary: AccuracySummary) -> None:
+        """Ignore."""
+
+
 @dataclass(frozen=True)
 class RoundTimes:
     """Seconds of one round on root's clock: the whole, waiting for other ranks, in the collectives."""

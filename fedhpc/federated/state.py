@@ -19,13 +19,15 @@ class EngineSettings:
         rounds: the cap.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         evaluated_model: which of the server's models is evaluated.
-        target: mean client accuracy at which the run ends, or None.
+        target: mean client accuracy whose first crossing is noted, or None.
+        stop_at_target: end there; else go on to the cap.
         evaluate_batch: samples per evaluation batch.
         on_divergence: `skip` a client whose result cannot be used, or `stop`.
         checkpoint_every: rounds between checkpoints, 0 for none but on request.
         root_hosts: whether rank 0 trains clients as well.
         balanced: whether each cohort is spread anew over the ranks.
         sums: how contributions are added.
+        state_budget: bytes of memory per rank for client state; more goes to node-local disk.
         follow_all: keep avg_all also where it is not what is evaluated (one more vector up, and one per client).
     """
 
@@ -33,12 +35,14 @@ class EngineSettings:
     evaluate_every: int = 1
     evaluated_model: EvaluatedModel = "broadcast_next"
     target: float | None = None
+    stop_at_target: bool = True
     evaluate_batch: int = 256
     on_divergence: Literal["skip", "stop"] = "skip"
     checkpoint_every: int = 0
     root_hosts: bool = True
     balanced: bool = True
     sums: SumSettings = field(default_factory=SumSettings)
+    state_budget: float = float("inf")
     follow_all: bool = False
 
 
