@@ -45,6 +45,10 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.name is not None
 
+    def ask(self, why: str) -> None:
+        """Ask for it from inside the program."""
+        self.name = self.name or why
+
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
         if number == signal.SIGINT:  # a second Ctrl-C means it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -24,16 +25,20 @@ class RunSaver:
         world: the ranks.
         folder: where checkpoints go.
         writer: root's records, whose length a checkpoint remembers; None elsewhere.
+
+    Attributes:
+        longest: seconds of the longest save.
     """
 
     def __init__(self, world: World, folder: CheckpointFolder, writer: RecordWriter | None) -> None:
         self._world = world
         self._folder = folder
         self._writer = writer
+        self.longest = 0.0
 
     def save(self, snapshot: Snapshot) -> None:
         """See `federated.engine.Saver`. A rank that cannot write makes all ranks fail; older checkpoints stay."""
-        round, states = snapshot.progress.round, snapshot.states
+        began, round, states = time.monotonic(), snapshot.progress.round, snapshot.states
         self._together(lambda: self._folder.begin(round) if self._world.is_root else None)
         mine = {client: states.flat(client) for client in states.clients()}
         entry = self._together(lambda: self._folder.add_clients(round, self._world.rank, mine))
@@ -47,6 +52,7 @@ class RunSaver:
             tensors["costs"] = torch.from_numpy(snapshot.costs.seconds.copy())
             meta = {"progress": asdict(snapshot.progress), "metrics_bytes": self._writer.offset()}
             self._folder.finish(round, tensors, [e for e in entries if e], meta)
+        self.longest = max(self.longest, time.monotonic() - began)
 
     def _together(self, work: Callable[[], Any]) -> Any:
         """Do something that touches the disk; if it fails on one rank it fails on all."""

@@ -1,0 +1,122 @@
+"""The end of the job's time, asked of the batch system, and whether it is too near to begin another round."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+
+JOB_END = "FEDHPC_JOB_END"
+"""Variable with the end of the job in seconds since 1970; generated scripts set it where nothing else tells."""
+
+_LEAST_MARGIN = 10.0
+"""Seconds kept for saving before a checkpoint was measured, and for the way out."""
+_ROUNDS = 1.5
+_PATIENCE = 20.0
+
+
+def job_end(environment: Mapping[str, str] | None = None) -> float | None:
+    """When the batch system will end this job (seconds since 1970), or None where nothing says so.
+
+    Asks Slurm, PBS, LSF or Flux; the two that do not write it into the environment are asked by command, so only one
+    rank should call this.
+    """
+    env = os.environ if environment is None else environment
+    for name in (JOB_END, "SLURM_JOB_END_TIME"):
+        if (end := _positive(env.get(name))) is not None:
+            return end
+    for variable, ask in _ASK.items():
+        if job := env.get(variable):
+            left = ask(job)
+            return None if left is None else time.time() + left
+    return None
+
+
+def _slurm(job: str) -> float | None:
+    return clock_seconds(_output("squeue", "-h", "-j", job, "-o", "%L"))
+
+
+def _pbs(job: str) -> float | None:
+    lines = [line.strip().partition(" = ")[::2] for line in (_output("qstat", "-f", job) or "").splitlines()]
+    limit, used = (clock_seconds(dict(lines).get(f"{name}.walltime")) for name in ("Resource_List", "resources_used"))
+    return None if limit is None else limit - (used or 0.0)
+
+
+def _lsf(job: str) -> float | None:
+    """`bjobs` gives hours and minutes, followed by a letter: `1:05 L`."""
+    text = (_output("bjobs", "-noheader", "-o", "time_left", job) or "").split()
+    return clock_seconds(f"{text[0]}:00") if text else None
+
+
+def _flux(job: str) -> float | None:
+    return _positive(_output("flux", "job", "timeleft"))
+
+
+_ASK: dict[str, Callable[[str], float | None]] = {
+    "SLURM_JOB_ID": _slurm,
+    "PBS_JOBID": _pbs,
+    "LSB_JOBID": _lsf,
+    "FLUX_JOB_ID": _flux,
+}
+
+
+def clock_seconds(text: str | None) -> float | None:
+    """Seconds of `1-02:03:04`, `02:03:04` or `03:04`; None for anything else (`UNLIMITED`, say)."""
+    days, dash, clock = (text or "").strip().rpartition("-")
+    parts = clock.split(":")
+    if not all(p.isdigit() for p in parts) or (dash and not days.isdigit()) or not 2 <= len(parts) <= 3:
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return float(seconds + 86400 * int(days or 0))
+
+
+def _positive(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 < value < float("inf") else None
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+class Deadline:
+    """Says when to stop: the time left is less than 1.5 times the longest round so far plus a checkpoint.
+
+    Args:
+        ask: gives the end of the job, or None for none; asked again before it stops a run, since limits are extended.
+        now: the clock that the end is on.
+    """
+
+    def __init__(self, ask: Callable[[], float | None] = job_end, now: Callable[[], float] = time.time) -> None:
+        self._ask, self._now = ask, now
+        self._end = ask()
+        self._round, self._since, self._longest = -1, now(), 0.0
+
+    def is_near(self, round: int, save_seconds: float = 0.0) -> bool:
+        """Whether a run should stop at the end of this round.
+
+        Args:
+            round: rounds done; asked at least once in each, so that the time between two is a round with all it has.
+            save_seconds: longest checkpoint so far.
+        """
+        if self._end is None:
+            return False
+        now = self._now()
+        if round != self._round:
+            self._longest = max(self._longest, now - self._since)
+            self._round, self._since = round, now
+        needed = _ROUNDS * self._longest + max(save_seconds, _LEAST_MARGIN)
+        if self._end - now >= needed:
+            return False
+        self._end = self._ask() or self._end
+        return self._end - now < needed

@@ -1,0 +1,98 @@
+"""The job's end: read from the environment or asked of the batch system; a run stops while a round still fits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from fedhpc.comm.deadline import JOB_END, Deadline, clock_seconds, job_end
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1-02:03:04", 93784.0),
+        ("02:03:04", 7384.0),
+        ("03:04", 184.0),
+        ("0:58:00", 3480.0),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+        ("", None),
+        (None, None),
+        ("5", None),
+    ],
+)
+def test_times_as_batch_systems_write_them(text: str | None, seconds: float | None) -> None:
+    assert clock_seconds(text) == seconds
+
+
+def test_the_end_comes_from_the_environment_where_it_is_there() -> None:
+    assert job_end({}) is None
+    assert job_end({"SLURM_JOB_END_TIME": "1800000000", "SLURM_JOB_ID": "7"}) == 1.8e9
+    assert job_end({JOB_END: "1700000000", "SLURM_JOB_END_TIME": "1800000000"}) == 1.7e9
+
+
+@pytest.mark.parametrize(
+    ("variable", "tool", "answer", "left"),
+    [
+        ("SLURM_JOB_ID", "squeue", "1:30", 90),
+        (
+            "PBS_JOBID",
+            "qstat",
+            "Job Id: 7\\n    resources_used.walltime = 00:10:00\\n    Resource_List.walltime = 01:00:00",
+            3000,
+        ),
+        ("LSB_JOBID", "bjobs", "1:05 L", 3900),
+        ("FLUX_JOB_ID", "flux", "77.5", 77.5),
+        ("SLURM_JOB_ID", "squeue", "UNLIMITED", None),
+    ],
+)
+def test_the_batch_system_is_asked_by_command(
+    variable: str, tool: str, answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / tool
+    script.write_text(f'#!/bin/sh\nprintf "{answer}\\n"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    end = job_end({variable: "7"})
+    assert (end is None) == (left is None)
+    if left is not None and end is not None:
+        assert abs(end - time.time() - left) < 15
+
+
+def test_no_batch_system_and_one_that_does_not_answer_give_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert job_end({"SLURM_JOB_ID": "7"}) is None
+    assert not Deadline(ask=lambda: None).is_near(1)
+
+
+def test_a_run_stops_when_one_and_a_half_rounds_and_a_checkpoint_no_longer_fit() -> None:
+    clock = [0.0]
+    deadline = Deadline(ask=lambda: 1000.0, now=lambda: clock[0])
+    stops = {}
+    for round in range(40):
+        clock[0] += 100.0 if round == 3 else 40.0
+        stops[round] = deadline.is_near(round, save_seconds=50.0)
+    # 1.5 x 100 s + 50 s = 200 s: nothing at 780 s passed (round 17), a stop at 820 s (round 18)
+    assert next(round for round, stop in stops.items() if stop) == 18
+
+
+def test_asking_twice_in_a_round_does_not_halve_its_length() -> None:
+    clock = [0.0]
+    deadline = Deadline(ask=lambda: 100.0, now=lambda: clock[0])
+    for at, round in [(10, 0), (20, 0), (30, 1), (40, 1), (50, 2)]:
+        clock[0] = float(at)
+        assert not deadline.is_near(round)
+    clock[0] = 65.0
+    assert deadline.is_near(2)  # 1.5 x 20 s + 10 s > 35 s
+
+
+def test_a_limit_that_was_extended_is_noticed() -> None:
+    ends = [100.0, 500.0]
+    clock = [0.0]
+    deadline = Deadline(ask=lambda: ends.pop(0), now=lambda: clock[0])
+    clock[0] = 95.0
+    assert not deadline.is_near(0)
+    assert ends == []
