@@ -37,7 +37,8 @@ def _by_pillow(pixels: Tensor, height: int, width: int) -> Tensor:
 def resize_by_taps(pixels: Tensor, height: int, width: int) -> Tensor:
     """Pillow's way: one axis after the other, each a sum in fixed point, rounded to 8 bits.
 
-    Columns come first, except where rows get fewer and columns more (Pillow 13; before, columns always came first).
+    Columns come first, except where rows get fewer and columns more. Pillow 13 also turns some cases around in which
+    both get fewer at different rates; then, and with an older Pillow, the last level may differ.
     """
     axes = [(2, width), (1, height)]
     if height < pixels.shape[1] and width > pixels.shape[2]:
