@@ -26,6 +26,12 @@ class Stopwatch:
 
     Args:
         synchronize: called before each reading, so that queued work of an accelerator is counted where it belongs.
+
+    Attributes:
+        totals: seconds per phase.
+        events: the phases that are over, the first 100,000.
+        current: the phases that are open, outermost first.
+        ticks: grows whenever a phase begins or ends.
     """
 
     def __init__(self, synchronize: Callable[[], None] | None = None) -> None:
@@ -34,6 +40,7 @@ class Stopwatch:
         self.totals: defaultdict[str, float] = defaultdict(float)
         self.events: list[Event] = []
         self.current: list[str] = []
+        self.ticks = 0
 
     def now(self) -> float:
         """Seconds since the stopwatch was made, after the device has finished its work."""
@@ -44,6 +51,7 @@ class Stopwatch:
     def phase(self, name: str, **detail: int) -> Iterator[None]:
         """Time a block; an exception that leaves it remembers the innermost phase (see `doing_of`)."""
         start = self.now()
+        self.ticks += 1
         self.current.append(describe(name, detail))
         try:
             yield
@@ -53,6 +61,7 @@ class Stopwatch:
             raise
         finally:
             self.current.pop()
+            self.ticks += 1
         seconds = self.now() - start
         self.totals[name] += seconds
         if len(self.events) < _MAX_EVENTS:

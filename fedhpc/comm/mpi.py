@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mpi4py
@@ -43,6 +44,19 @@ class MpiWorld:
         self.calls: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self.chunk_limit = chunk_limit
+        self.inside = ""
+        self.ticks = 0
+
+    @contextmanager
+    def _in(self, name: str) -> Iterator[None]:
+        """Mark a collective, so that a watching thread can tell waiting from working."""
+        self.inside = name
+        self.ticks += 1
+        try:
+            yield
+        finally:
+            self.inside = ""
+            self.ticks += 1
 
     def _pieces(self, buf: torch.Tensor) -> Iterator[Any]:
         """Yield numpy views of at most `chunk_limit` elements of a contiguous host tensor."""
@@ -59,8 +73,9 @@ class MpiWorld:
         """Copy root's contiguous buffer to all ranks, in place; device tensors are staged through the host."""
         self._count("broadcast", buf)
         host = buf if buf.device.type == "cpu" else buf.cpu()
-        for piece in self._pieces(host):
-            self._comm.Bcast(piece, root=0)
+        with self._in("broadcast"):
+            for piece in self._pieces(host):
+                self._comm.Bcast(piece, root=0)
         if host is not buf:
             buf.copy_(host)
 
@@ -68,25 +83,29 @@ class MpiWorld:
         """Add the buffers of all ranks on root, in place; device tensors are staged through the host."""
         self._count("reduce", buf)
         host = buf if buf.device.type == "cpu" else buf.cpu()
-        for piece in self._pieces(host):
-            if self.is_root:
-                self._comm.Reduce(MPI.IN_PLACE, piece, op=MPI.SUM, root=0)
-            else:
-                self._comm.Reduce(piece, None, op=MPI.SUM, root=0)
+        with self._in("reduce"):
+            for piece in self._pieces(host):
+                if self.is_root:
+                    self._comm.Reduce(MPI.IN_PLACE, piece, op=MPI.SUM, root=0)
+                else:
+                    self._comm.Reduce(piece, None, op=MPI.SUM, root=0)
         if host is not buf:
             buf.copy_(host)
 
     def gather(self, small: T) -> list[T] | None:
         """Collect one small picklable object per rank on root."""
-        return self._comm.gather(small, root=0)
+        with self._in("gather"):
+            return self._comm.gather(small, root=0)
 
     def share(self, small: T) -> T:
         """Give root's small picklable object to every rank."""
-        return self._comm.bcast(small, root=0)
+        with self._in("share"):
+            return self._comm.bcast(small, root=0)
 
     def gather_node(self, small: T) -> list[T]:
         """Collect one small object from each rank of this node, on each of them."""
-        return self._node.allgather(small)
+        with self._in("gather on the node"):
+            return self._node.allgather(small)
 
     def exchange(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> None:
         """Post all receives, then all sends, and wait; peers exchange equal numbers of pieces."""
@@ -96,15 +115,18 @@ class MpiWorld:
         for peer, buf in sorted(sends.items()):
             self._count("exchange", buf)
             requests += [self._comm.Isend(piece, dest=peer, tag=7) for piece in self._pieces(buf)]
-        MPI.Request.Waitall(requests)
+        with self._in("exchange"):
+            MPI.Request.Waitall(requests)
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self._comm.Barrier()
+        with self._in("barrier"):
+            self._comm.Barrier()
 
     def agree(self, problem: BaseException | str | None) -> None:
         """Raise the same error on every rank if any rank has a problem."""
-        bad = self._comm.allreduce(problem is not None, op=MPI.LOR)
+        with self._in("agree"):
+            bad = self._comm.allreduce(problem is not None, op=MPI.LOR)
         if not bad:
             return
         report = None if problem is None else (str(problem), getattr(problem, "exit_code", FAILED))

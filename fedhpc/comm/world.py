@@ -30,6 +30,8 @@ class World(Protocol):
         library: name and version of the MPI library; empty without one.
         calls: how often each buffer collective ran.
         moved: payload bytes this rank handed to each buffer collective.
+        inside: the collective this rank is in, empty outside; read by other threads.
+        ticks: grows with every collective.
     """
 
     rank: int
@@ -41,6 +43,8 @@ class World(Protocol):
     library: str
     calls: Counter[str]
     moved: Counter[str]
+    inside: str
+    ticks: int
 
     def broadcast_(self, buf: torch.Tensor) -> None:
         """Copy root's contiguous buffer to all ranks, in place."""
@@ -80,6 +84,7 @@ class SoloWorld:
     size = local_size = 1
     is_root = True
     library = ""
+    inside, ticks = "", 0
 
     def __init__(self) -> None:
         self.host = socket.gethostname()

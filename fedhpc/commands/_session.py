@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from errno import EDQUOT, ENOSPC
@@ -15,6 +17,8 @@ from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory
 from fedhpc.comm.world import World, open_world
 from fedhpc.errors import FAILED, AgreedError, FedhpcError
 from fedhpc.timing import doing_of
+
+_ABORT_SECONDS = 10.0
 
 
 class Session:
@@ -53,6 +57,15 @@ class Session:
         except OSError:
             return None
         return path
+
+    def end_hung(self, message: str) -> None:
+        """End the job from a helper thread, whatever the main thread waits for."""
+        print(f"fedhpc: error: {message}", file=sys.stderr, flush=True)
+        self.log(message)
+        last = threading.Timer(_ABORT_SECONDS, os._exit, (FAILED,))  # where MPI itself hangs
+        last.daemon = True
+        last.start()
+        self.world.abort(FAILED)
 
 
 def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True) -> int:
