@@ -27,6 +27,7 @@ from fedhpc.config.sections import (
     ServerConfig,
     TransformConfig,
 )
+from fedhpc.config.study import PlannedRun, StudyConfig, plan_study
 from fedhpc.config.yamltext import parse_yaml, read_yaml, to_yaml
 
 __all__ = [
@@ -41,10 +42,12 @@ __all__ = [
     "ModelConfig",
     "NameIn",
     "PersonalizeConfig",
+    "PlannedRun",
     "Plugin",
     "RunConfig",
     "Section",
     "ServerConfig",
+    "StudyConfig",
     "TransformConfig",
     "describe_keys",
     "diff",
@@ -52,6 +55,7 @@ __all__ = [
     "load",
     "load_config",
     "parse_yaml",
+    "plan_study",
     "plugin_name",
     "read_yaml",
     "to_tree",

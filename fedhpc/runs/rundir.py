@@ -33,6 +33,10 @@ def default_path(config: str) -> Path:
     return Path("runs") / f"{Path(config).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
+class InUseError(FedhpcError):
+    """Another process writes to the directory."""
+
+
 class RunDirectory:
     """One run's directory, locked by the process that writes to it (root).
 
@@ -70,7 +74,7 @@ class RunDirectory:
             handle.seek(0)
             owner = handle.read().strip() or "another process"
             handle.close()
-            raise FedhpcError(f"{self.path}: is in use by {owner}; wait for it or stop it") from None
+            raise InUseError(f"{self.path}: is in use by {owner}; wait for it or stop it") from None
         except OSError:
             pass  # a file system without locks: go on without
         handle.truncate(0)

@@ -10,8 +10,9 @@ import json
 import sys
 from pathlib import Path
 
+from fedhpc.commands._federate import federate
 from fedhpc.commands._session import Session, in_session
-from fedhpc.commands.run import federate, shared_config
+from fedhpc.commands.run import shared_config
 
 
 def body(session: Session) -> int:

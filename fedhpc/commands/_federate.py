@@ -1,0 +1,266 @@
+"""One federated run in its run directory, from a checked configuration to `done`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedhpc.comm.checks import check_shared, pinning_problems, refuse
+from fedhpc.commands._session import Session
+from fedhpc.config import RunConfig, diff, parse_yaml
+from fedhpc.errors import DONE, STOPPED_EARLY, ConfigError, FedhpcError
+from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, METRICS, InUseError, RunDirectory, write_atomically
+from fedhpc.runs.rundir import DONE as DONE_FILE
+
+if TYPE_CHECKING:
+    from fedhpc.comm.device import Pinning
+    from fedhpc.federated.engine import Engine
+    from fedhpc.federated.state import Outcome
+    from fedhpc.timing import Stopwatch
+
+_HARMLESS = (
+    "placement",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "data.root",
+    "data.memory",
+    "device.client_state_gib",
+    "hang_seconds",
+)
+"""Keys that may differ on resume: none of them changes a bit of the result."""
+
+_MOST_ROWS = 64
+
+
+BUSY = -1
+"""What `federate` returns, if it may, for a directory that another job works in."""
+
+
+def federate(
+    session: Session, config: RunConfig, path: Path, *, resume: bool, show_ranks: bool = True, skip_busy: bool = False
+) -> int:
+    """Run one federation in a run directory; collective. Returns the exit code.
+
+    Args:
+        session: the ranks.
+        config: the checked configuration, the same on every rank.
+        path: the run directory.
+        resume: go on with the run it holds, if it holds one.
+        show_ranks: print the table of ranks.
+        skip_busy: return `BUSY` for a directory in use instead of raising.
+
+    Raises:
+        AgreedError: the directory, the data or the run is at fault; on every rank.
+    """
+    directory = RunDirectory(path)
+    state = _open_directory(session, directory, config, resume, skip_busy)
+    if state == "busy":
+        session.say(f"{path}: another job works on it")
+        return BUSY
+    check_shared(session.world, path)
+    session.log_folder = path / "log"
+    if state == "finished":
+        session.say(f"{path}: the run is finished; `fedhpc report {path}` shows it")
+        return DONE
+    try:
+        engine, outcome = _train(session, config, directory, show_ranks)
+        if outcome.status == "stopped":
+            why = session.world.share(session.stop.name) or "a signal"
+            session.say(f"{path}: stopped after round {outcome.progress.round} ({why}); go on with --resume")
+            return STOPPED_EARLY
+        _finish(session, directory, engine, outcome)
+        return DONE
+    finally:
+        directory.close()
+
+
+def _open_directory(
+    session: Session, directory: RunDirectory, config: RunConfig, resume: bool, skip_busy: bool
+) -> Literal["ready", "finished", "busy"]:
+    """Root: take the directory and compare configurations; returns what it found, on every rank."""
+    problem: FedhpcError | None = None
+    state: Literal["ready", "finished", "busy"] = "ready"
+    if session.world.is_root:
+        try:
+            holds_run = directory.open(resume)
+            if holds_run and (directory.path / CONFIG).exists():
+                _compare(directory, config)
+            if directory.finished:
+                state = "finished"
+            else:
+                write_atomically(directory.path / CONFIG, config.to_yaml())
+        except InUseError as error:
+            state, problem = "busy", None if skip_busy else error
+        except FedhpcError as error:
+            problem = error
+        except OSError as error:
+            problem = FedhpcError(f"{directory.path}: cannot be written ({error.strerror}); choose another --out")
+    session.world.agree(problem)
+    return session.world.share(state)
+
+
+def _compare(directory: RunDirectory, config: RunConfig) -> None:
+    """Refuse to go on with another configuration than the run began with."""
+    file = directory.path / CONFIG
+    old = RunConfig.from_dict(parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file)).to_dict()
+    new = config.to_dict()
+    keys = [key for key in diff(old, new) if key not in _HARMLESS]
+    if keys:
+        shown = "; ".join(f"{key}: {_value(old, key)} there, {_value(new, key)} now" for key in keys[:8])
+        more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
+        raise ConfigError(
+            f"{directory.path}: holds a run of another configuration ({shown}{more}); choose another --out"
+        )
+
+
+def _value(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree
+
+
+def _train(session: Session, config: RunConfig, directory: RunDirectory, show_ranks: bool) -> tuple[Engine, Outcome]:
+    """Set the process up and run the federation, under watch."""
+    from fedhpc.comm.device import pin
+
+    world = session.world
+    pinning = pin(world, config.device.name, config.device.threads, config.device.deterministic)
+    gathered = world.gather(pinning)
+    if gathered is not None:
+        _note_ranks(session, gathered, directory, show_ranks)
+    refuse(world, pinning_problems(gathered or []), session.warn)
+
+    import torch
+
+    from fedhpc.comm.liveness import Watch
+    from fedhpc.timing import Stopwatch
+
+    clock = Stopwatch(torch.cuda.synchronize if pinning.device != "cpu" else None)
+    log = directory.path / "log"
+    with Watch(world, log, clock, config.hang_seconds, session.end_hung, log / f"rank-{world.rank:05d}.log"):
+        return _federation(session, config, directory, pinning.device, clock)
+
+
+def _federation(
+    session: Session, config: RunConfig, directory: RunDirectory, device: str, clock: Stopwatch
+) -> tuple[Engine, Outcome]:
+    """Build the federation, restore what was saved, and run the loop."""
+    from fedhpc.comm.deadline import Deadline
+    from fedhpc.commands import _federation as build
+    from fedhpc.commands._saving import RunSaver, restore
+    from fedhpc.commands._sink import RunSink
+    from fedhpc.federated.cohorts import SampledCohorts, cohort_size
+    from fedhpc.federated.engine import Engine
+    from fedhpc.federated.records import NullSink
+    from fedhpc.runs.checkpoint import CheckpointFolder
+    from fedhpc.runs.records import RecordWriter
+
+    world = session.world
+    with clock.phase("open data"):
+        data = build.open_data(world, config)
+        transform = build.build_transform(config, data.store)
+    with clock.phase("build model"):
+        model, notes = build.build_model(world, config, data.store, device)
+    if world.is_root:
+        directory.write_json("partition.json", build.partition_report(data))
+        for note in [*notes, *data.partition.notes, *build.unused_settings(config)]:
+            session.warn(note)
+    writer = RecordWriter(directory.path / METRICS) if world.is_root else None
+    sink = RunSink(writer, config.rounds, config.evaluate.target_accuracy) if writer else NullSink()
+    folder = CheckpointFolder(directory.path / "checkpoints", config.checkpoint.keep)
+    clients = build.client_data(data, device)
+    size = cohort_size(len(clients.num_train), config.cohort.size, config.cohort.fraction)
+    saver = RunSaver(world, folder, writer)
+    deadline: Deadline | None = None
+
+    def stop_requested() -> bool:
+        if deadline is not None and deadline.is_near(engine.progress.round, saver.longest):
+            session.stop.ask("the job's time is running out")
+        return bool(session.stop)
+
+    engine = Engine(
+        world,
+        config.algorithm,
+        build.build_trainer(config, model, transform),
+        clients,
+        SampledCohorts(len(clients.num_train), size, config.seed),
+        build.engine_settings(config),
+        sink,
+        clock=clock,
+        saver=saver,
+        stop_requested=stop_requested,
+        personalizer=build.build_personalizer(config, len(data.store.manifest.classes)),
+    )
+    stored = _latest(session, folder)
+    kept = restore(world, engine, stored)
+    if writer is not None:
+        writer.truncate_to(kept)
+        if stored is not None:
+            session.say(f"resuming after round {stored.round}")
+    engine.warm_up(min(config.warmup_rounds, config.rounds - engine.progress.round))
+    deadline = Deadline() if world.is_root else None
+    outcome = engine.run()
+    if isinstance(sink, RunSink):
+        sink.close()
+    return engine, outcome
+
+
+def _latest(session: Session, folder: Any) -> Any:
+    """The newest whole checkpoint, found and checked by root, known to all."""
+    problem, stored = None, None
+    if session.world.is_root:
+        try:
+            stored = folder.latest(session.warn)
+        except FedhpcError as error:
+            problem = error
+    session.world.agree(problem)
+    return session.world.share(stored)
+
+
+def _note_ranks(session: Session, pinnings: list[Pinning], directory: RunDirectory, show: bool) -> None:
+    """Root: print the table of ranks and write environment.json."""
+    from fedhpc.comm.device import pinning_table, warnings_for
+    from fedhpc.runs.environment import describe_environment
+
+    if show:
+        session.say(pinning_table(pinnings[:_MOST_ROWS]))
+        if len(pinnings) > _MOST_ROWS:
+            session.say(f"... and {len(pinnings) - _MOST_ROWS} more ranks: see {ENVIRONMENT}")
+        for text in warnings_for(pinnings):
+            session.warn(text)
+    ranks = [asdict(p) for p in pinnings]
+    directory.write_json(ENVIRONMENT, describe_environment(ranks, session.world.library))
+
+
+def _finish(session: Session, directory: RunDirectory, engine: Engine, outcome: Outcome) -> None:
+    """Write the final model, the trace and, last, `done`."""
+    from fedhpc.runs.trace import trace_events
+    from fedhpc.tensors.vector import sha256_float32
+
+    events = session.world.gather(trace_events(engine.clock, session.world.rank))
+    if engine.server is None or events is None:
+        return
+    from safetensors.torch import save_file
+
+    weights = engine.server.vectors["weights"]
+    final = {name: t.contiguous() for name, t in engine.final_model().items()}
+    save_file(final, str(directory.path / "model.safetensors"))
+    directory.write_json("trace.json", {"traceEvents": [event for found in events for event in found]})
+    progress = outcome.progress
+    reached = progress.reached
+    done = {
+        "rounds": progress.round,
+        "final_client_accuracy": progress.accuracy,
+        "seconds_train": progress.seconds_train,
+        "seconds_evaluate": progress.seconds_evaluate,
+        "time_to_accuracy": {"round": reached[0], "seconds": reached[1]} if reached else None,
+        "weights_sha256": sha256_float32(weights),
+        "ranks": session.world.size,
+    }
+    directory.write_json(DONE_FILE, done)
+    accuracy = f"{progress.accuracy:.4f}" if progress.accuracy is not None else "not evaluated"
+    session.say(
+        f"{directory.path}: done after round {progress.round}, mean client accuracy {accuracy}, "
+        f"{progress.seconds_train:.2f} s of training; `fedhpc report {directory.path}` makes the report"
+    )

@@ -1,0 +1,79 @@
+"""`fedhpc study`: several algorithms and seeds, interleaved, in one directory of run directories."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedhpc.commands._federate import BUSY, federate
+from fedhpc.commands._session import Session, in_session
+from fedhpc.config import PlannedRun, RunConfig, plan_study
+from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, FedhpcError
+
+TAKES_OVERRIDES = True
+HELP = """Run every configuration of a study with every seed, one after another, all with the same ranks.
+
+example:
+  mpirun -n 4 fedhpc study configs/smoke/hem_study.yaml --out runs/hem
+  mpirun -n 4 fedhpc study a.yaml b.yaml --seeds [0,1,2] --rounds 100 --out runs/two
+
+The same command goes on where it was stopped and skips what is done. Started several times at once (a job array) on
+the same directory, each job takes the runs that no other job works on. Keys of a study (runs, seeds, settings) can be
+given as options; any other key goes to every run. Runs with the same seed share initial model, cohorts and batches.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's own options."""
+    parser.add_argument("configs", metavar="CONFIG", nargs="+", help="a study's YAML file, or those of its runs")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the study's directory")
+
+
+def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    """Run the command on every rank; returns the exit code."""
+    return in_session(lambda session: _study(session, args, overrides), args.debug)
+
+
+def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    planned = _shared_plan(session, args.configs, overrides)
+    out = session.world.share(args.out)
+    outcomes: dict[str, int] = {}
+    for number, (name, config) in enumerate(planned):
+        session.say(f"[{number + 1}/{len(planned)}] {name}")
+        outcomes[name] = _one(session, config, out / name, show_ranks=number == 0)
+        if outcomes[name] == STOPPED_EARLY:
+            return STOPPED_EARLY
+    failed = [name for name, code in outcomes.items() if code == FAILED]
+    busy = [name for name, code in outcomes.items() if code == BUSY]
+    session.say(f"{out}: {len(planned) - len(failed) - len(busy)} of {len(planned)} runs done")
+    if busy:
+        session.say(f"{len(busy)} runs are left to other jobs: {', '.join(busy)}")
+    if failed:
+        session.warn(f"failed: {', '.join(failed)}; the same command tries them again")
+        return FAILED
+    return DONE
+
+
+def _one(session: Session, config: RunConfig, path: Path, show_ranks: bool) -> int:
+    """One run; a failure that all ranks know of ends this run only."""
+    try:
+        return federate(session, config, path, resume=True, show_ranks=show_ranks, skip_busy=True)
+    except AgreedError as error:
+        if session.world.is_root:
+            print(f"fedhpc: error: {path.name}: {error}", file=sys.stderr, flush=True)
+        return FAILED
+
+
+def _shared_plan(session: Session, paths: list[str], overrides: list[str]) -> list[tuple[str, RunConfig]]:
+    """Plan on root, before torch is loaded, and tell all ranks."""
+    problem: FedhpcError | None = None
+    planned: list[PlannedRun] = []
+    if session.world.is_root:
+        try:
+            planned = plan_study(paths, overrides)
+        except FedhpcError as error:
+            problem = error
+    session.world.agree(problem)
+    trees = session.world.share([(p.name, p.config.to_dict()) for p in planned])
+    return [(name, RunConfig.from_dict(tree)) for name, tree in trees]

@@ -1,0 +1,98 @@
+"""The configuration of a study: which runs, with which seeds, changed in which way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from fedhpc.config.load import from_tree, load
+from fedhpc.config.options import merge_options, parse_options
+from fedhpc.config.schema import Limits, Section, keys_of
+from fedhpc.config.sections import RunConfig
+from fedhpc.config.yamltext import read_yaml
+from fedhpc.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(Section):
+    """Several runs compared: every listed configuration with every seed, interleaved."""
+
+    runs: Annotated[tuple[str, ...], "configuration files of the runs, relative to the study's file"]
+    seeds: Annotated[tuple[int, ...], Limits(at_least=0), "each run is done once with each"] = (0,)
+    settings: Annotated[dict[str, Any], "dotted keys and values that replace those of every run"] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("runs", "seeds"):
+            values = getattr(self, name)
+            if not values:
+                raise ConfigError(f"{name} must not be empty")
+            if len(set(values)) != len(values):
+                raise ConfigError(f"{name} names something twice: {', '.join(map(str, values))}")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study; `name` is its directory in the study's directory."""
+
+    name: str
+    config: RunConfig
+
+
+def plan_study(paths: Sequence[str], overrides: Sequence[str]) -> list[PlannedRun]:
+    """The runs of a study in the order in which they are done.
+
+    Seed by seed, all configurations with each, so that what changes on the machine over hours meets all of them; the
+    order within a seed rotates.
+
+    Args:
+        paths: one study file, or several configuration files of runs.
+        overrides: command-line words; keys of a study go to the study, all others to every run.
+
+    Raises:
+        ConfigError: a file or key is wrong, or two runs would share a directory.
+    """
+    own, rest = _split(overrides)
+    files = [Path(p) for p in paths]
+    trees = {file: read_yaml(str(file)) for file in files}
+    if len(files) == 1 and "runs" in trees[files[0]]:
+        study = load(StudyConfig, str(files[0]), own)
+        files = [files[0].parent / run for run in study.runs]
+        trees = {file: read_yaml(str(file)) for file in files}
+    else:
+        study = from_tree(StudyConfig, merge_options({"runs": [str(f) for f in files]}, parse_options(own)), "study")
+    names = [file.stem for file in files]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"study: two configuration files have the same name, and so would their runs: {names}")
+    planned = []
+    for turn, seed in enumerate(study.seeds):
+        turned = files[turn % len(files) :] + files[: turn % len(files)]
+        planned += [_run(file, trees[file], seed, study.settings, rest) for file in turned]
+    return planned
+
+
+def _run(file: Path, tree: Mapping[str, Any], seed: int, settings: Mapping[str, Any], rest: list[str]) -> PlannedRun:
+    values = {**settings, "seed": seed}
+    words = [*(f"--{key}={_text(value)}" for key, value in values.items()), *rest]
+    return PlannedRun(f"{file.stem}-seed{seed}", load(RunConfig, str(file), words))
+
+
+def _text(value: Any) -> str:
+    """A value as the command line would have it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Words for the study's own keys, and the rest."""
+    own_keys = {key.name for key in keys_of(StudyConfig)}
+    own: list[str] = []
+    rest: list[str] = []
+    for key, text in parse_options(overrides).items():
+        (own if key.split(".")[0] in own_keys else rest).append(f"--{key}={text}")
+    return own, rest

@@ -1,0 +1,37 @@
+"""A rank that is alive but does nothing is named by the others, with its phase, and the job ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from launcher import REPOSITORY, ranks_of, session_of, start, still_alive
+
+LIMIT = 3
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_stopped_rank_is_named_and_the_job_ends(victim: int, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = REPOSITORY / "configs" / "smoke" / "quickstart.yaml"
+    options = ["--rounds", "100000", "--evaluate.target_accuracy", "null", "--evaluate.every", "100000"]
+    job = start(3, ["-m", "fedhpc", "run", config, "--out", run, *options, "--hang_seconds", str(LIMIT)])
+    end = time.monotonic() + 60
+    while not re.search(r"round \d+/", job.out):
+        assert job.poll() is None, job.out + job.err
+        assert time.monotonic() < end, job.out + job.err
+        time.sleep(0.05)
+    stopped = ranks_of(job)[victim]
+    os.kill(stopped, signal.SIGSTOP)
+    began = time.monotonic()
+    assert job.wait(timeout=30) != 0
+    assert time.monotonic() - began > LIMIT * 0.7
+    assert re.search(
+        rf"fedhpc: error: rank {victim} on \S+ gives no sign of life .*last known phase: .*round \d+", job.err
+    )
+    assert "--resume" in job.err
+    assert still_alive([stopped, *session_of(job.pid)], seconds=5) == []
