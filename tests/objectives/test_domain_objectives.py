@@ -62,7 +62,8 @@ def build(
 ) -> tuple[DomainObjective, LocalSolver]:
     model = model or network()
     vector = ParameterVector(model)
-    setting = Setting(num, {"lr": 0.01, "mlp_width": 8, **hparams}, profile, NamedDraws(seed))  # type: ignore[arg-type]
+    usual = {"lr": 0.01, "lr_g": 0.01, "lr_d": 0.01, "mlp_width": 8}
+    setting = Setting(num, {**usual, **hparams}, profile, NamedDraws(seed))  # type: ignore[arg-type]
     torch.manual_seed(2)
     objective = registry.load("fedhpc.objectives", name).OBJECTIVE(model, vector, setting)
     objective.train()
