@@ -42,7 +42,7 @@ def launch_warnings(facts: Sequence[RankFacts]) -> list[str]:
     found = []
     for host, ranks in _by_host(facts).items():
         if len(ranks) > ranks[0].num_cores:
-            found.append(f"{len(ranks)} ranks share the {ranks[0].num_cores} core(s) of {host}; they will be slow")
+            found.append(f"{len(ranks)} ranks share the {ranks[0].num_cores} core(s) of {host}")
     processors = _differ(
         [f for f in facts if f.processor],
         "processors",
