@@ -43,12 +43,16 @@ class Cohort:
         clients: who was asked, in ascending order.
         accepted: whose contribution counts (the others diverged and were skipped).
         num_clients: N, all clients of the federation.
+        steps: local steps each accepted client took.
+        shares: per weighting, each accepted client's share of the mean; they add up to 1.
     """
 
     round: int
     clients: tuple[int, ...]
     accepted: tuple[int, ...]
     num_clients: int
+    steps: tuple[int, ...] = ()
+    shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 class FederatedAlgorithm(ABC):

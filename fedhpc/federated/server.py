@@ -26,7 +26,7 @@ class RoundSummary:
     Attributes:
         cohort: who was asked and who was accepted.
         seconds: training seconds of each client of the cohort.
-        loss: mean over accepted clients of their mean local loss.
+        loss: mean over accepted clients of their mean local loss; NaN where none took a step.
         diverged: client -> why it was skipped.
     """
 
@@ -122,7 +122,12 @@ class Server:
         verdicts = [Verdict(int(v)) for v in rows[:, up.VERDICT]]
         assert Verdict.MISSING not in verdicts, "a client of the cohort was trained by no rank"
         good = [i for i, v in enumerate(verdicts) if v is Verdict.ACCEPTED]
-        loss = float(rows[good, up.LOSS].mean()) if good else float("nan")
-        cohort = Cohort(round, clients, tuple(clients[i] for i in good), num_clients)
+        loss = float(rows[good, up.LOSS].nanmean())  # a client that skipped all its steps has none
+        shares = {
+            kind: tuple((rows[good, column] / rows[good, column].sum()).tolist())
+            for kind, column in (("samples", up.SAMPLES), ("uniform", up.UNIFORM))
+        }
+        steps = tuple(int(n) for n in rows[good, up.STEPS])
+        cohort = Cohort(round, clients, tuple(clients[i] for i in good), num_clients, steps, shares)
         diverged = {c: _WHY[v] for c, v in zip(clients, verdicts, strict=True) if v is not Verdict.ACCEPTED}
         return RoundSummary(cohort, tuple(float(s) for s in rows[:, up.SECONDS]), loss, diverged)
