@@ -28,6 +28,7 @@ def chexpert_samples(tree: FileTree, path: str) -> Intake:
     image, label = table.column("Path"), table.column(_NO_FINDING)
     age, sex, view = table.column("Age"), table.column("Sex"), table.optional("AP/PA")
     races = _races(tree, intake)
+    folder = path[: path.rfind("/") + 1]
     for row in table.rows:
         cells = row.cells
         patient = _PATIENT.search(cells[image])
@@ -45,7 +46,7 @@ def chexpert_samples(tree: FileTree, path: str) -> Intake:
             attributes["view"] = cells[view] or None
         if races:
             attributes["race"] = races.get(patient[0])
-        intake.samples.append(Sample(row.line, cells[image], _VALUES[text], patient[0], attributes=attributes))
+        intake.samples.append(Sample(row.line, folder + cells[image], _VALUES[text], patient[0], attributes=attributes))
     return intake
 
 

@@ -21,13 +21,15 @@ from fedhpc.errors import DatasetError
 
 Attributes = dict[str, str | float | None]
 
+_MAX_FOLDERS_LEFT_OUT = 2  # a table may name folders above the one that is given
+
 
 @dataclass(slots=True)
 class Sample:
     """One row on its way to a sample.
 
     Attributes:
-        line: line of the table.
+        line: line of the table; `table:line` where several tables are read.
         path: of the image, as the table has it.
         label: class index.
         unit: what is never divided (patient, lesion); empty for the image itself.
@@ -36,7 +38,7 @@ class Sample:
         attributes: further attributes.
     """
 
-    line: int
+    line: int | str
     path: str
     label: int
     unit: str = ""
@@ -67,14 +69,24 @@ class Intake:
     unknown: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
+    def absorb(self, other: Intake) -> None:
+        """Take over everything of another table; lines keep their table's name."""
+        for sample in other.samples:
+            sample.line = f"{other.table}:{sample.line}"
+        self.samples += other.samples
+        self.bad += other.bad
+        self.dropped += other.dropped
+        self.unknown += other.unknown
+        self.notes += other.notes
+
     @classmethod
     def of(cls, table: Table, drop_unknown: bool = True) -> Intake:
         """Begin with what reading the table had to say."""
         return cls(table.name, drop_unknown, bad=list(table.bad), notes=list(table.notes))
 
-    def refuse(self, line: int, reason: str) -> None:
+    def refuse(self, line: int | str, reason: str) -> None:
         """Note a row that is wrong."""
-        self.bad.append(BadFile(f"{self.table}:{line}", reason))
+        self.bad.append(BadFile(line if isinstance(line, str) else f"{self.table}:{line}", reason))
 
     def demographics(
         self, age: str | None, sex: str | None, coding: Mapping[str, str] | None = None
@@ -161,7 +173,7 @@ class Intake:
     def _located(self, samples: Sequence[Sample], finder: Finder) -> list[tuple[Sample, str]]:
         """Samples whose image is there, with its path."""
         kept: list[tuple[Sample, str]] = []
-        owner: dict[str, int] = {}
+        owner: dict[str, int | str] = {}
         for sample in samples:
             path, reason = finder.find(sample.path)
             if path is None:
@@ -190,7 +202,7 @@ class Intake:
 
 
 class Finder:
-    """Finds images by the paths of a table: as written, in another letter case, without a first folder, or by name."""
+    """Finds images by a table's paths: as written, in another letter case, without the first folders, or by name."""
 
     def __init__(self, files: Sequence[str], by_name: bool) -> None:
         self._files = set(files)
@@ -208,9 +220,10 @@ class Finder:
         parts = [part for part in tidy.split("/") if part not in ("", ".")]
         if tidy.startswith("/") or ".." in parts or (parts and parts[0].endswith(":")):
             return None, "leads out of the data folder, refused"
-        for candidate in ("/".join(parts), "/".join(parts[1:])):
-            if candidate and candidate.casefold() in self._folded:
-                return self._folded[candidate.casefold()], ""
+        for start in range(min(len(parts), _MAX_FOLDERS_LEFT_OUT + 1)):
+            candidate = "/".join(parts[start:]).casefold()
+            if candidate in self._folded:
+                return self._folded[candidate], ""
         if parts and parts[-1].casefold() in self._names:
             return self._names[parts[-1].casefold()], ""
         return None, "no such file"

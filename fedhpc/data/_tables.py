@@ -88,18 +88,54 @@ def read_table(content: bytes, name: str) -> Table:
     Raises:
         DatasetError: empty, no rows, not text, or broken quoting; with the line number where there is one.
     """
+    records, notes = csv_records(content, name)
+    return make_table(name, records, notes)
+
+
+def csv_records(content: bytes, name: str) -> tuple[list[tuple[int, list[str]]], list[str]]:
+    """All records of a CSV file with the line on which each begins, and what was detected; see `read_table`."""
     text, notes = _decoded(content, name)
     header_line = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(DELIMITERS, key=lambda d: (len(next(csv.reader([header_line], delimiter=d))), -DELIMITERS.index(d)))
     if delimiter != ",":
         notes.append(f"{name}: columns are divided by {delimiter!r}")
-    records = _records(text, delimiter, name)
-    return _table(name, records, notes)
+    return _records(text, delimiter, name), notes
 
 
 def make_table(name: str, records: Sequence[tuple[int, Sequence[str]]], notes: Sequence[str] = ()) -> Table:
-    """A table of records (line number, cells) whose first is the header; see `read_table`."""
-    return _table(name, [(line, list(cells)) for line, cells in records], list(notes))
+    """A table of records (line number, cells) whose first is the header.
+
+    Raises:
+        DatasetError: no header, no rows, or two columns of one name.
+    """
+    if not records:
+        raise DatasetError(f"{name}: no header in it")
+    columns = [cell.strip() for cell in records[0][1]]
+    while columns and not columns[-1]:
+        columns.pop()  # a delimiter at the end of every line
+    rows, bad = [], []
+    for line, cells in records[1:]:
+        stripped = [cell.strip() for cell in cells]
+        if not any(stripped):
+            continue
+        surplus = stripped[len(columns) :]
+        if len(stripped) < len(columns) or any(surplus):
+            bad.append(BadFile(f"{name}:{line}", f"{len(stripped)} fields, the header has {len(columns)}"))
+        else:
+            rows.append(Row(line, tuple(stripped[: len(columns)])))
+    if not rows and not bad:
+        raise DatasetError(f"{name}: a header, but no samples in it")
+    return Table(name, tuple(columns), rows, tuple(bad), tuple(notes), _places(columns, name))
+
+
+def _places(columns: Sequence[str], name: str) -> dict[str, int]:
+    """Casefolded name -> position."""
+    places: dict[str, int] = {}
+    for place, column in enumerate(columns):
+        if column and column.casefold() in places:
+            raise DatasetError(f"{name}: two columns are called '{shown(column)}'; rename one")
+        places.setdefault(column.casefold(), place)
+    return places
 
 
 def read_list(content: bytes, name: str) -> Table:
@@ -122,32 +158,6 @@ def read_list(content: bytes, name: str) -> Table:
     if not rows and not bad:
         raise DatasetError(f"{name}: no samples in it")
     return Table(name, ("Path", "Label"), rows, tuple(bad), tuple(notes), {"path": 0, "label": 1})
-
-
-def _table(name: str, records: list[tuple[int, list[str]]], notes: list[str]) -> Table:
-    if not records:
-        raise DatasetError(f"{name}: no header in it")
-    columns = [cell.strip() for cell in records[0][1]]
-    while columns and not columns[-1]:
-        columns.pop()  # a delimiter at the end of every line
-    places: dict[str, int] = {}
-    for place, column in enumerate(columns):
-        if column.casefold() in places and column:
-            raise DatasetError(f"{name}: two columns are called '{shown(column)}'; rename one")
-        places.setdefault(column.casefold(), place)
-    rows, bad = [], []
-    for line, cells in records[1:]:
-        stripped = [cell.strip() for cell in cells]
-        if not any(stripped):
-            continue
-        surplus = stripped[len(columns) :]
-        if len(stripped) < len(columns) or any(surplus):
-            bad.append(BadFile(f"{name}:{line}", f"{len(stripped)} fields, the header has {len(columns)}"))
-        else:
-            rows.append(Row(line, tuple(stripped[: len(columns)])))
-    if not rows and not bad:
-        raise DatasetError(f"{name}: a header, but no samples in it")
-    return Table(name, tuple(columns), rows, tuple(bad), tuple(notes), places)
 
 
 def _decoded(content: bytes, name: str) -> tuple[str, list[str]]:

@@ -21,6 +21,11 @@ def read_workbook(content: bytes, name: str) -> Table:
     Raises:
         DatasetError: not a workbook, or damaged.
     """
+    return make_table(name, workbook_records(content, name))
+
+
+def workbook_records(content: bytes, name: str) -> list[tuple[int, list[str]]]:
+    """Rows of the first sheet that hold something, with their numbers, all of one length; see `read_workbook`."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             texts = _shared_texts(archive)
@@ -41,8 +46,7 @@ def read_workbook(content: bytes, name: str) -> Table:
     ) as error:
         raise DatasetError(f"{name}: not a readable .xlsx workbook ({error}); save it as CSV") from None
     width = max((len(cells) for _, cells in records), default=0)
-    padded = [(line, cells + [""] * (width - len(cells))) for line, cells in records if any(cells)]
-    return make_table(name, padded)
+    return [(line, cells + [""] * (width - len(cells))) for line, cells in records if any(cells)]
 
 
 def _parsed(archive: zipfile.ZipFile, member: str) -> ElementTree.Element:

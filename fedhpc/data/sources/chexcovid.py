@@ -46,9 +46,10 @@ class Chexcovid:
                 sample.split = int(code)
         kept = _thinned(others.samples, Counter(s.split for s in covid.samples))
         others.dropped[f"beyond {OTHERS_PER_COVID} per COVID X-ray"] += len(others.samples) - len(kept)
-        both = Intake(f"{covid.table} and {others.table}", samples=[*kept, *covid.samples])
-        both.bad = [*others.bad, *covid.bad]
-        both.dropped, both.notes = others.dropped + covid.dropped, [*others.notes, *covid.notes]
+        others.samples = kept
+        both = Intake(self.name)
+        for intake in (others, covid):
+            both.absorb(intake)
         return both.dataset(tree.listing.files, image_reader(tree, options.channels), CLASSES, ENVIRONMENTS)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedhpc.data._files import FileTree, open_tree
 from fedhpc.data._medical import Intake, Sample, image_reader, require_file
-from fedhpc.data._tables import Table, make_table, read_table
-from fedhpc.data._workbooks import read_workbook
+from fedhpc.data._tables import Table, csv_records, make_table
+from fedhpc.data._workbooks import workbook_records
 from fedhpc.data.sources.base import RawDataset, ScanOptions, existing
 from fedhpc.errors import DatasetError
 
@@ -31,21 +31,12 @@ class Papila:
         """Read the tables of the right (OD) and the left (OS) eyes."""
         raw = existing(raw, self)
         tree = open_tree(raw)
-        intake: Intake | None = None
+        both = Intake(self.name)
         for eye in ("od", "os"):
             names = (f"patient_data_{eye}.csv", f"patient_data_{eye}.xlsx")
             table = _read(tree, require_file(tree, raw, self.name, *names))
-            found = _samples(table, eye.upper())
-            if intake is None:
-                intake = found
-                continue
-            intake.samples += found.samples
-            intake.bad += found.bad
-            intake.notes += found.notes
-            intake.dropped += found.dropped
-        assert intake is not None
-        intake.table = "patient_data"
-        return intake.dataset(
+            both.absorb(_samples(table, eye.upper()))
+        return both.dataset(
             tree.listing.files, image_reader(tree, options.channels), CLASSES, (self.name,), 0.3, by_name=True
         )
 
@@ -53,14 +44,17 @@ class Papila:
 def _read(tree: FileTree, path: str) -> Table:
     """Read a table whose header may take two lines: the line that names age, gender and diagnosis counts."""
     content = tree.read(path)
-    table = read_workbook(content, path) if path.lower().endswith(".xlsx") else read_table(content, path)
-    records = [(1, table.columns), *((row.line, row.cells) for row in table.rows)]
+    notes: list[str] = []
+    if path.lower().endswith(".xlsx"):
+        records = workbook_records(content, path)
+    else:
+        records, notes = csv_records(content, path)
     for number, (_, cells) in enumerate(records[:4]):
         names = {cell.strip().casefold() for cell in cells}
         if names >= _NEEDED:
             header = [cell or ("ID" if place == 0 else f"column {place + 1}") for place, cell in enumerate(cells)]
             rest = [record for record in records[number + 1 :] if _ID.fullmatch(record[1][0].strip())]
-            return make_table(path, [(number + 1, header), *rest], table.notes)
+            return make_table(path, [(records[number][0], header), *rest], notes)
     raise DatasetError(f"{path}: no line with the columns Age, Gender and Diagnosis among the first four")
 
 

@@ -113,7 +113,7 @@ def _train_clients(
     for place, own, share in zip(places.tolist(), here, shares, strict=True):
         _check_groups(scenario, groups, groups.sizes(own))
         found = scenario.client_kinds(seed, groups.num, share, place)
-        by = groups.ids if scenario.mixed else np.zeros(table.num_samples, dtype=np.int64)
+        by = of_units(own, groups.ids if scenario.mixed else np.zeros(table.num_samples, dtype=np.int64), units)
         sizes = np.bincount(by[own], minlength=groups.num if scenario.mixed else 1)
         wanted = demand(found, sizes, scenario.leftovers == "deal", reserve=scenario.group_by == "attributes")
         given, rest = assign_units(own, by, units, wanted, stream(seed, "clients", place))
@@ -172,6 +172,17 @@ def _even(amounts: np.ndarray, takers: np.ndarray) -> np.ndarray:
     return takers * np.divide(amounts, num, out=np.zeros(len(amounts)), where=num > 0)
 
 
+def of_units(rows: np.ndarray, groups: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Give every sample the group of most of its unit's samples (ties: the lower number): int64 [num_samples]."""
+    found = groups.copy()
+    if len(rows):
+        _, unit = np.unique(units[rows], return_inverse=True)
+        table = np.zeros((unit.max() + 1, int(groups[rows].max()) + 1), dtype=np.int64)
+        np.add.at(table, (unit, groups[rows]), 1)
+        found[rows] = table.argmax(1)[unit]
+    return found
+
+
 def assign_units(
     rows: np.ndarray, groups: np.ndarray, units: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
 ) -> tuple[list[np.ndarray], np.ndarray]:
@@ -179,7 +190,7 @@ def assign_units(
 
     Args:
         rows: indices of the samples to give away.
-        groups: int64 [num_samples]; a unit counts to the group of most of its samples (ties: the lower number).
+        groups: int64 [num_samples], the same for all samples of a unit (see `of_units`).
         units: int64 [num_samples].
         wanted: [K, G] target number of samples.
         rng: decides among units of one size, and the order of each client's samples.
@@ -187,10 +198,8 @@ def assign_units(
     Returns:
         Indices per client, and those of the units that no client asks for.
     """
-    _, unit, sizes = np.unique(units[rows], return_inverse=True, return_counts=True)
-    table = np.zeros((len(sizes), wanted.shape[1]), dtype=np.int64)
-    np.add.at(table, (unit, groups[rows]), 1)
-    unit_group = table.argmax(1)
+    _, first, unit, sizes = np.unique(units[rows], return_index=True, return_inverse=True, return_counts=True)
+    unit_group = groups[rows][first]
     owner = np.full(len(sizes), -1)
     lacks = wanted.copy()
     order = rng.permutation(len(sizes))
@@ -238,9 +247,10 @@ def _test_tasks(
         used = {int(i) for client in shared for task in client for i in task}
         return shared, len(pool) - len(used)
     mix = np.array([groups.sizes(rows) for rows in train], dtype=np.float64)
-    sizes = groups.sizes(pool)
+    by = of_units(pool, groups.ids, units)
+    sizes = np.bincount(by[pool], minlength=groups.num)
     wanted = whole_table(fractions(mix), near_equal(len(pool), len(train)), sizes).astype(np.float64)
-    given, rest = assign_units(pool, groups.ids, units, wanted, stream(seed, part, "clients"))
+    given, rest = assign_units(pool, by, units, wanted, stream(seed, part, "clients"))
     tasks, left = [], len(rest)
     for client, (rows, count) in enumerate(zip(given, counts, strict=True)):
         if scenario.copies:
