@@ -21,7 +21,7 @@ from fedhpc.report.trial_files import CONFIG, DONE, PLAN, is_sweep, plan_text, r
 from fedhpc.runs.environment import describe_environment
 from fedhpc.runs.rundir import write_atomically
 from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
-from fedhpc.sweep.plan import Plan, check_transforms, facts_of, make_plan
+from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan
 from fedhpc.sweep.plan import plan_text as text_of
 from fedhpc.sweep.queue_files import forgive, states
 from fedhpc.sweep.schedule import Claim, Ending, Queue, work
@@ -70,6 +70,7 @@ def prepare(
             check_transforms(whole, stores)
             plan = whole.only(only) if only else whole
             if not dry:
+                check_models(plan, stores, _weights_file(config))
                 _write(folder, config, whole)
         except FedhpcError as error:
             problem = error
@@ -86,6 +87,12 @@ def prepare(
     return Prepared(config, plan, trials or (), stores)
 
 
+def _weights_file(config: SweepConfig) -> str | None:
+    """Where the starting weights lie, if they are a file; a trial's identity has the file's name only."""
+    weights = config.model.weights
+    return weights if weights is not None and Path(weights).suffix else None
+
+
 def _write(folder: Path, config: SweepConfig, plan: Plan) -> None:
     """Write configuration and plan; a sweep that is there already may grow but not change."""
     planned = {t.id: t.planned() for t in plan.trials}
@@ -100,7 +107,7 @@ def _write(folder: Path, config: SweepConfig, plan: Plan) -> None:
     elif folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: is not empty and holds no sweep; choose another --out")
     (folder / "log").mkdir(parents=True, exist_ok=True)
-    about = {"version": fedhpc.__version__, "profile": plan.profile}
+    about = {"planned with": fedhpc.__version__, "profile": plan.profile}
     write_atomically(folder / CONFIG, to_yaml(config.to_dict()))
     ordered = sorted(planned.values(), key=_place)
     write_atomically(folder / PLAN, plan_text(ordered, environments, names, about))
@@ -201,8 +208,7 @@ class _Runner:
         stop = _stop_of(self._session, claim)
         sink = TrialFolder(place, claim.attempt, self._prepared.config.checkpoint.seconds, stop)
         try:
-            weights = self._prepared.config.model.weights
-            file = weights if weights is not None and Path(weights).expanduser().is_file() else None
+            file = _weights_file(self._prepared.config)
             done = run_trial(spec, self._prepared.stores[spec.dataset], sink, self._device, file)
             if claim.is_lost:
                 return "lost"

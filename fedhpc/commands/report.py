@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fedhpc.errors import DONE
+from fedhpc.errors import DONE, ConfigError
 
-HELP = """Write tables and plots of one or several runs, from their records alone.
+HELP = """Write tables and plots of one or several runs, or of a sweep, from their records alone.
 
 example:
   fedhpc report runs/first runs/second --out runs/comparison
+  fedhpc report sweeps/first --style domainbed
 
-One directory (a run, or a folder of runs) gets DIR/report; several get `report` in the folder they share.
+One directory (a run, a folder of runs, a sweep of ours or of DomainBed's) gets DIR/report; several runs get `report` in
+the folder they share.
 """
 
 
@@ -20,12 +22,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="run directory, or a folder of runs")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where the report goes")
+    sweeps = parser.add_argument_group("for a sweep")
+    sweeps.add_argument("--style", choices=("fedhpc", "domainbed"), help="layout of text and LaTeX (default: fedhpc)")
+    sweeps.add_argument("--criteria", metavar="NAME,NAME", help="how models are selected (default: the sweep's)")
+    sweeps.add_argument("--compat", action="store_true", help="DomainBed's rules for ties, NaN and unfinished trials")
+    sweeps.add_argument("--json", action="store_true", help="print the tables as JSON")
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
-    from fedhpc.report import report
+    from fedhpc.report import domainbed, report
+    from fedhpc.report.sweeps import reads
 
+    asked = args.style or args.criteria or args.compat or args.json
+    if asked or any(reads(directory) for directory in args.directories):
+        if len(args.directories) != 1:
+            raise ConfigError("a sweep is reported on alone: give one directory")
+        names = args.criteria.split(",") if args.criteria else None
+        compat = args.compat or None
+        swept = domainbed.report_sweep(args.directories[0], args.out, args.style or "fedhpc", names, compat)
+        print(swept.json if args.json else swept.text, end="")
+        if not args.json:
+            print(f"\nreport in {swept.directory}: {', '.join(sorted(f.name for f in swept.files))}")
+        return DONE
     written = report(args.directories, args.out)
     print(written.text.rstrip())
     print(f"\nreport in {written.directory}: {', '.join(sorted(f.name for f in written.files))}")

@@ -15,14 +15,15 @@ from fedhpc.sweep.settings import AUTO, SweepConfig
 from fedhpc.sweep.trials import TrialSpec
 
 if TYPE_CHECKING:
+    from fedhpc.data.augment import PhotoTransform
     from fedhpc.data.transforms import Transform
     from fedhpc.models.base import Network
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _IMAGENET = "IMAGENET1K_V1"
 _RESNETS = ("resnet18", "resnet50")
 _MLPS = ("mlp", "mlp_features")
-_MNIST_SIZE, _SMALLEST_FOR_RESNET = 28, 64
+_MNIST_SIZE, _SMALLEST_PHOTO, _PHOTO_SIZE = 28, 64, 224
+_COLOURS = 3
 
 
 def setup_of(config: SweepConfig) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def choose_model(setup: Mapping[str, Any], hparams: Mapping[str, Value], height:
     model = setup.get("model", {})
     name = model.get("name", AUTO)
     if name == AUTO:
-        if min(height, width) >= _SMALLEST_FOR_RESNET:
+        if min(height, width) >= _SMALLEST_PHOTO:
             name = "resnet18" if hparams["resnet18"] else "resnet50"
         else:
             name = "mnist_cnn" if (height, width) == (_MNIST_SIZE, _MNIST_SIZE) else "mlp_features"
@@ -120,13 +121,18 @@ def choose_model(setup: Mapping[str, Any], hparams: Mapping[str, Value], height:
 
 
 def build_model(
-    choice: ModelChoice, manifest: Manifest, hparams: Mapping[str, Value], weights_file: str | None = None
+    choice: ModelChoice,
+    shape: tuple[int, int, int],
+    num_classes: int,
+    hparams: Mapping[str, Value],
+    weights_file: str | None = None,
 ) -> Network:
     """Make the network on the CPU; fresh layers draw from torch's global generator.
 
     Args:
         choice: which one.
-        manifest: of the dataset.
+        shape: of the model input, [channels, height, width].
+        num_classes: of the dataset.
         hparams: of the trial.
         weights_file: where the file of `choice.weights` lies, if it is one.
 
@@ -142,8 +148,7 @@ def build_model(
     options = ModelOptions(dropout=choice.dropout, freeze_bn=choice.freeze_bn)
     if choice.name in _MLPS:
         options = replace(options, hidden=choice.hidden)
-    shape = (manifest.channels, manifest.height, manifest.width)
-    model: Network = registry.load("fedhpc.models", choice.name).MODEL(shape, len(manifest.classes), options)
+    model: Network = registry.load("fedhpc.models", choice.name).MODEL(shape, num_classes, options)
     if choice.weights is not None:
         load_weights(model, weights_file or choice.weights)
     if hparams["nonlinear_classifier"]:
@@ -151,21 +156,44 @@ def build_model(
     return model.to(getattr(torch, choice.dtype))
 
 
-def build_transform(setup: Mapping[str, Any], manifest: Manifest, dtype: str) -> Transform:
-    """Pixels to model input, without augmentation: large colour images are normalised by ImageNet's constants."""
+def input_size(setup: Mapping[str, Any], height: int, width: int, channels: int) -> tuple[int, int]:
+    """Height and width of the model input: photos are resized to a square, everything else stays as it is."""
+    size = setup.get("transform", {}).get("size")
+    if not _are_photos(height, width, channels):
+        if size is not None:
+            raise ConfigError(f"transform.size is for photos; images of {height}x{width}x{channels} stay as they are")
+        return height, width
+    side = int(size) if size is not None else min(height, width, _PHOTO_SIZE)
+    return side, side
+
+
+def _are_photos(height: int, width: int, channels: int) -> bool:
+    return channels == _COLOURS and min(height, width) >= _SMALLEST_PHOTO
+
+
+def build_transform(
+    setup: Mapping[str, Any], manifest: Manifest, augment: bool = False, dtype: str = "float32"
+) -> Transform | PhotoTransform:
+    """Pixels to model input: photos as the original treats them, everything else scaled to 0 ... 1.
+
+    Raises:
+        ConfigError: constants that do not fit the images' channels.
+    """
     import torch
 
+    from fedhpc.data.augment import PhotoTransform
     from fedhpc.data.transforms import Transform
 
     given = setup.get("transform", {})
-    mean, std = given.get("mean"), given.get("std")
-    if mean is None and manifest.channels == len(IMAGENET_MEAN) and manifest.height >= _SMALLEST_FOR_RESNET:
-        mean, std = IMAGENET_MEAN, IMAGENET_STD
-    if mean is not None and len(mean) != manifest.channels:
+    constants = {key: tuple(given[key]) for key in ("mean", "std") if given.get(key) is not None}
+    if constants and len(constants["mean"]) != manifest.channels:
         raise ConfigError(
-            f"transform.mean and std have {len(mean)} numbers, the images of {manifest.name} have "
+            f"transform.mean and std have {len(constants['mean'])} numbers, the images of {manifest.name} have "
             f"{manifest.channels} channels"
         )
-    return Transform(
-        manifest.pixel_max, tuple(mean) if mean else None, tuple(std) if std else None, dtype=getattr(torch, dtype)
-    )
+    kind = getattr(torch, dtype)
+    height, width, channels = manifest.height, manifest.width, manifest.channels
+    size, _ = input_size(setup, height, width, channels)
+    if _are_photos(height, width, channels):
+        return PhotoTransform(size, augment, dtype=kind, **constants)
+    return Transform(manifest.pixel_max, constants.get("mean"), constants.get("std"), dtype=kind)

@@ -18,7 +18,15 @@ from fedhpc.objectives.hparams import Value, group_of
 from fedhpc.objectives.setting import Setting
 from fedhpc.report.names import ALGORITHMS, in_order
 from fedhpc.report.selection import Criterion, criteria
-from fedhpc.sweep.building import build_transform, check_hparams, choose_model, hparams_of, setup_of
+from fedhpc.sweep.building import (
+    build_model,
+    build_transform,
+    check_hparams,
+    choose_model,
+    hparams_of,
+    input_size,
+    setup_of,
+)
 from fedhpc.sweep.estimate import DatasetFacts, cost, duration
 from fedhpc.sweep.settings import SweepConfig
 from fedhpc.sweep.trials import (
@@ -185,7 +193,8 @@ def _models(plan: Plan) -> list[str]:
     lines: dict[str, None] = {}
     for trial in {(t.dataset, t.hparams_seed, t.trial_seed): t for t in plan.trials}.values():
         facts = plan.facts[trial.dataset]
-        choice = choose_model(trial.setup, plan.hparams[_draw(trial)], facts.height, facts.width)
+        height, width = input_size(trial.setup, facts.height, facts.width, facts.channels)
+        choice = choose_model(trial.setup, plan.hparams[_draw(trial)], height, width)
         start = f"starting from {choice.weights}" if choice.weights else "starting fresh"
         frozen = ", batch norm frozen" if choice.freeze_bn else ""
         lines[f"{trial.dataset}: {choice.name}, {start}{frozen}"] = None
@@ -200,7 +209,26 @@ def check_transforms(plan: Plan, stores: Mapping[str, Store]) -> None:
     """
     for name, store in stores.items():
         setup: Mapping[str, Any] = next((t.setup for t in plan.trials if t.dataset == name), {})
-        build_transform(setup, store.manifest, "float32")
+        build_transform(setup, store.manifest)
+
+
+def check_models(plan: Plan, stores: Mapping[str, Store], weights_file: str | None) -> None:
+    """Make each network that starts from given weights once, so that a missing file is told before any trial.
+
+    Where torchvision's weights are fetched, this leaves them in the cache for the trials.
+
+    Raises:
+        ConfigError: weights that cannot be had or do not fit.
+    """
+    made = set()
+    for trial in plan.trials:
+        facts, hparams = plan.facts[trial.dataset], plan.hparams[_draw(trial)]
+        height, width = input_size(trial.setup, facts.height, facts.width, facts.channels)
+        choice = choose_model(trial.setup, hparams, height, width)
+        if choice.weights is not None and (trial.dataset, choice.name) not in made:
+            made.add((trial.dataset, choice.name))
+            shape = (facts.channels, height, width)
+            build_model(choice, shape, len(stores[trial.dataset].manifest.classes), hparams, weights_file)
 
 
 def plan_text(plan: Plan, left: Mapping[str, float] | None = None, num_workers: int = 1) -> str:

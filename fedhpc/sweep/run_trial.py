@@ -22,7 +22,7 @@ from fedhpc.objectives.hparams import Value
 from fedhpc.objectives.setting import NamedDraws, Setting
 from fedhpc.report.trial_files import ORACLE, TEST, TRAIN, VALIDATION
 from fedhpc.seeding import derive
-from fedhpc.sweep.building import build_model, build_transform, choose_model, hparams_of
+from fedhpc.sweep.building import build_model, build_transform, choose_model, hparams_of, input_size
 from fedhpc.sweep.trial_folder import Sink
 from fedhpc.sweep.trials import TrialSpec
 from fedhpc.tensors.vector import ParameterVector, sha256_float32
@@ -93,10 +93,14 @@ class Trial:
 
     def _build(self, weights_file: str | None) -> None:
         manifest = self._store.manifest
-        choice = choose_model(self.spec.setup, self.hparams, manifest.height, manifest.width)
+        height, width = input_size(self.spec.setup, manifest.height, manifest.width, manifest.channels)
+        choice = choose_model(self.spec.setup, self.hparams, height, width)
         torch.manual_seed(self._stream("init"))
-        model = build_model(choice, manifest, self.hparams, weights_file).to(self._device)
-        self._transform = build_transform(self.spec.setup, manifest, choice.dtype)
+        shape = (manifest.channels, height, width)
+        model = build_model(choice, shape, len(manifest.classes), self.hparams, weights_file).to(self._device)
+        self._transform = build_transform(
+            self.spec.setup, manifest, bool(self.hparams["data_augmentation"]), choice.dtype
+        )
         self._vector = ParameterVector(model)
         setting = Setting(len(self._training), self.hparams, self.spec.profile, NamedDraws(self.spec.seed))  # type: ignore[arg-type]
         kind = registry.load("fedhpc.objectives", self.spec.algorithm).OBJECTIVE
@@ -167,7 +171,10 @@ class Trial:
         record("memory_gib", self._memory(), "GiB")
         for environment, split in enumerate(self._splits):
             for what, indices in self._parts(environment, split):
-                record(what, self.accuracy(indices), "fraction", environment)
+                noise = None
+                if environment in self._training and self.spec.setup.get("validation") != "plain":
+                    noise = torch.Generator().manual_seed(self._stream("augment", what, environment, step))
+                record(what, self.accuracy(indices, noise), "fraction", environment)
         self._objective.train()
         progress.seconds_evaluate += time.perf_counter() - begun
 
@@ -181,14 +188,19 @@ class Trial:
     def _memory(self) -> float:
         return torch.cuda.max_memory_allocated(self._device) / _GIB if self._device.type == "cuda" else 0.0
 
-    def accuracy(self, indices: np.ndarray) -> float:
-        """Fraction of some samples that the model has right; NaN without samples."""
+    def accuracy(self, indices: np.ndarray, noise: torch.Generator | None = None) -> float:
+        """Fraction of some samples that the model has right; NaN without samples.
+
+        Args:
+            indices: of the samples.
+            noise: stream of the augmentation; None looks at the images as they are.
+        """
         right = total = 0.0
         self._objective.eval()
         with torch.no_grad():
             for start in range(0, len(indices), _EVALUATED_AT_ONCE):
                 x, y = self._read(indices[start : start + _EVALUATED_AT_ONCE])
-                found, rows = hits(self._objective.predict(self._transform(x, None, False)), y)
+                found, rows = hits(self._objective.predict(self._transform(x, noise, noise is not None)), y)
                 right, total = right + found, total + rows
         return right / total if total else float("nan")
 

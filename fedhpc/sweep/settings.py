@@ -86,8 +86,11 @@ class TrialModelConfig(Section):
 
 @dataclass(frozen=True)
 class TrialTransformConfig(Section):
-    """Pixels to model input; null takes what the dataset asks for: ImageNet's constants for colour images."""
+    """Pixels to model input; null takes what the dataset asks for: ImageNet's constants for photos."""
 
+    size: Annotated[
+        int | None, _AT_LEAST_1, "photos: height and width of the model input; null: theirs, at most 224"
+    ] = None
     mean: Annotated[tuple[float, ...] | None, "per channel, of pixels scaled to [0, 1]"] = None
     std: Annotated[tuple[float, ...] | None, Limits(above=0), "per channel"] = None
 
