@@ -135,7 +135,8 @@ class Engine:
             if order is Order.STOP:
                 return Outcome("stopped", self.progress)
             last = round == self._settings.rounds
-            if last or round % self._settings.evaluate_every == 0:
+            due = last or round % self._settings.evaluate_every == 0
+            if due and self.progress.evaluated != round:  # a run that stopped after this evaluation has it
                 reached, stop = self._evaluate(round)
                 if last or (reached and self._settings.stop_at_target):
                     return Outcome("finished", self.progress)
@@ -189,7 +190,15 @@ class Engine:
             traffic = self._algorithm.traffic
             moved = sum(world.moved.values()) - moved + self._down.data.nbytes
             record_round(
-                self._sink, self.progress, self._summary, ranks, times, moved, len(traffic.summed), self._trainer
+                self._sink,
+                self.progress,
+                self._summary,
+                ranks,
+                self.placement.ranks,
+                times,
+                moved,
+                len(traffic.summed),
+                self._trainer,
             )
         return order
 
@@ -213,7 +222,7 @@ class Engine:
     def _evaluate(self, round: int) -> tuple[bool, bool]:
         """Evaluate all clients; returns whether the target is reached and whether someone asked to stop."""
         world, began = self._world, self.clock.now()
-        with self.clock.phase("evaluate", round=round):
+        with self.clock.phase("evaluation", round=round):
             place = self._evaluated()
             counts = evaluate_clients(
                 self.placement.at_home(world.rank),
@@ -234,6 +243,7 @@ class Engine:
         assert verdict is not None
         seconds = self.clock.now() - began
         self.progress.accuracy, reached, stop = verdict
+        self.progress.evaluated = round
         self.progress.seconds_evaluate += seconds
         if reached and self.progress.reached is None:
             self.progress.reached = (round, self.progress.seconds_train)

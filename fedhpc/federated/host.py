@@ -78,7 +78,7 @@ class Host:
         self._clock = clock
         self._observer = observer
         self._follow_all = follow_all
-        self._total = total = sum(data.num_train)
+        self._total = total = max(1, sum(data.num_train))
         self._relative = [n * len(data.num_train) / total for n in data.num_train]
 
     def train(
@@ -97,7 +97,7 @@ class Host:
             New flat states of the guests among them (clients whose home is elsewhere).
         """
         server = down.vectors(self._trainer.vector.weights.device)
-        planned = sum(self._data.num_train[c] for c in cohort)
+        planned = max(1, sum(self._data.num_train[c] for c in cohort))  # none at all: root says so
         returned: dict[int, Tensor] = {}
         for position in mine:
             client = cohort[position]

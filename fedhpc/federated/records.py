@@ -54,15 +54,28 @@ def record_round(
     progress: Progress,
     summary: RoundSummary,
     ranks: Sequence[int],
+    hosts: Sequence[int],
     times: RoundTimes,
     moved: int,
     models: int,
     trainer: LocalTrainer,
 ) -> None:
-    """Write down one round; `ranks` is who trained which client, `moved` root's bytes, `models` vectors per upload."""
-    loads: dict[int, float] = {}
+    """Write down one round.
+
+    Args:
+        sink: takes the records.
+        progress: after this round.
+        summary: what the clients returned.
+        ranks: who trained which client of the cohort.
+        hosts: all ranks that may train clients; one without a client waits the whole round.
+        times: of the round.
+        moved: root's bytes.
+        models: model-sized vectors per upload.
+        trainer: knows the learning rate.
+    """
+    loads = dict.fromkeys(hosts, 0.0)
     for rank, seconds in zip(ranks, summary.seconds, strict=True):
-        loads[rank] = loads.get(rank, 0.0) + seconds
+        loads[rank] += seconds
     longest, mean = max(loads.values()), sum(loads.values()) / len(loads)
     values: list[tuple[str, float, str]] = [
         ("train_loss", summary.loss, "nats"),

@@ -56,6 +56,7 @@ class Progress:
         seconds_evaluate: clock of the evaluations.
         reached: round and training seconds of the first evaluation at or above the target.
         accuracy: mean client accuracy of the last evaluation.
+        evaluated: rounds done at the last evaluation.
     """
 
     round: int = 0
@@ -63,6 +64,7 @@ class Progress:
     seconds_evaluate: float = 0.0
     reached: tuple[int, float] | None = None
     accuracy: float | None = None
+    evaluated: int | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from fedhpc.data.batches import BatchPlan, ShuffledBatches
 from fedhpc.data.samples import Samples
 from fedhpc.federated.algorithm import FederatedAlgorithm
 from fedhpc.federated.algorithms.fedavg import FedAvg
+from fedhpc.federated.algorithms.feddyn import FedDyn
+from fedhpc.federated.algorithms.fedprox import FedProx
+from fedhpc.federated.algorithms.scaffold import Scaffold
 from fedhpc.federated.cohorts import CohortPlan, ListedCohorts
 from fedhpc.federated.engine import Engine
 from fedhpc.federated.host import SumSettings
@@ -29,6 +32,15 @@ from fedhpc.train.solver import LocalSolver
 from tests.golden.fl_cases import Clients
 
 FEATURES, CLASSES = 4, 3
+
+ALGORITHMS: dict[str, FederatedAlgorithm] = {
+    "fedavg": FedAvg(),
+    "fedprox": FedProx(mu=0.1),
+    "feddyn": FedDyn(alpha=0.1),
+    "scaffold": Scaffold(),
+    "scaffold option 1": Scaffold(option=1),
+}
+"""The rules of the study, with values at which each of their terms shows."""
 
 
 def make_clients(sizes: Sequence[int] = (6, 9, 12), num_test: int = 5, seed: int = 0) -> Clients:
@@ -218,3 +230,21 @@ def federate(
         personalizer=personalizer,
     )
     return Federation(engine, trainer, clients, recorder, sink, world)
+
+
+def norm_federation(algorithm: FederatedAlgorithm | None = None, **options: Any) -> Federation:
+    """A federation with batch norm; no client has a last batch of one sample."""
+    clients = options.pop("clients", None) or make_clients((6, 10, 14))
+    return federate(algorithm, model=NormNet().double(), clients=clients, **options)
+
+
+def same(a: Border, b: Border) -> bool:
+    """Whether two round borders are equal bit for bit."""
+    return (
+        a.vectors.keys() == b.vectors.keys()
+        and all(torch.equal(a.vectors[k], b.vectors[k]) for k in a.vectors)
+        and torch.equal(a.buffers, b.buffers)
+        and torch.equal(a.counters, b.counters)
+        and a.clients.keys() == b.clients.keys()
+        and all(torch.equal(v, b.clients[c][k]) for c, state in a.clients.items() for k, v in state.items())
+    )
