@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,6 +73,9 @@ class FederatedAlgorithm(ABC):
                     state["weights"] += totals["delta"]
     """
 
+    elementwise: ClassVar[bool] = True
+    """Whether `server_update` treats every element alike, so that it may be given blocks of the vectors in turn."""
+
     @property
     def traffic(self) -> Traffic:
         """What travels each round."""
@@ -104,6 +107,6 @@ class FederatedAlgorithm(ABC):
 
         Args:
             state: server vectors in float64, `weights` among them.
-            totals: weighted mean over the accepted clients of every summed vector, in float64.
+            totals: weighted mean over the accepted clients of every summed vector, in float64; read only.
             cohort: who took part.
         """

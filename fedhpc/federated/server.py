@@ -16,6 +16,11 @@ from fedhpc.federated.host import MOVED
 _WHY = {Verdict.NOT_FINITE: "its result is not finite", Verdict.OUTSIDE_GRID: "an entry of its result left the grid"}
 
 
+_BLOCK = 1 << 16
+"""Elements per pass over the vectors (SCAFFOLD, 11 M weights: 28 ms in blocks, 43 ms and 90 MB more at once)."""
+
+_ALL_ACCEPTED = 1e-12
+
 EvaluatedModel = Literal["broadcast_next", "avg_selected", "avg_all"]
 
 
@@ -98,14 +103,25 @@ class Server:
         accepted = {"samples": float(rows[:, up.SAMPLES].sum()), "uniform": float(rows[:, up.UNIFORM].sum())}
         if not min(accepted.values()) > 0:
             raise FedhpcError(f"the participants of round {round + 1} have no training samples: zero total weight")
-        kinds = self._algorithm.traffic.summed
-        totals = {name: up[name].to(torch.float64).div_(accepted[kind]) for name, kind in kinds.items()}
-        self.avg_selected = self._rounded(self.vectors["weights"] + totals["delta"])
-        if self.avg_all is not None:
-            self.avg_all.add_(up[MOVED])
-        self._algorithm.server_update(self.vectors, totals, summary.cohort)
-        self.vectors["weights"] = self._rounded(self.vectors["weights"])
+        size = self.vectors["weights"].numel()
+        block = _BLOCK if self._algorithm.elementwise else size
+        for start in range(0, size, block):
+            self._update_part(slice(start, start + block), up, accepted, summary.cohort)
         return summary
+
+    def _update_part(self, part: slice, up: Up, accepted: dict[str, float], cohort: Cohort) -> None:
+        """Update one block of all vectors, so that what is read and written stays in the cache."""
+        state = {name: vector[part] for name, vector in self.vectors.items()}
+        totals = {}
+        for name, kind in self._algorithm.traffic.summed.items():
+            total = up[name][part].to(torch.float64)
+            # The shares of a whole cohort add up to 1 but for their last bits: dividing would only cost time.
+            totals[name] = total if abs(accepted[kind] - 1) < _ALL_ACCEPTED else total / accepted[kind]
+        self._round_(torch.add(state["weights"], totals["delta"], out=self.avg_selected[part]))
+        if self.avg_all is not None:
+            self.avg_all[part].add_(up[MOVED][part])
+        self._algorithm.server_update(state, totals, cohort)
+        self._round_(state["weights"])
 
     def take_buffers(self, up: Up) -> None:
         """Batch-norm statistics become the sample-weighted mean, integer buffers the maximum over participants."""
@@ -114,8 +130,10 @@ class Server:
         if self.counters.numel():
             self.counters = rows[:, up.FIXED :].amax(0)
 
-    def _rounded(self, values: Tensor) -> Tensor:
-        return values.to(self._dtype).to(torch.float64)
+    def _round_(self, values: Tensor) -> None:
+        """Round to the model's dtype, in place."""
+        if self._dtype != torch.float64:
+            values.copy_(values.to(self._dtype))
 
     def _read_rows(self, up: Up, clients: tuple[int, ...], round: int, num_clients: int) -> RoundSummary:
         rows = up.rows[: len(clients)].to(torch.float64)
