@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedhpc.data.samples import Batch
 from fedhpc.errors import ConfigError
 from fedhpc.objectives.base import Objective, OptimizerFactory
-from fedhpc.objectives.hparams import COMMON, HParam, Value
+from fedhpc.objectives.hparams import COMMON, Value
 from fedhpc.objectives.setting import Setting
 from fedhpc.tensors.vector import ParameterVector
 
@@ -57,8 +57,9 @@ class DomainObjective(Objective):
     @classmethod
     def hparam(cls, setting: Setting, name: str) -> Value:
         """The value of a hyperparameter in a setting."""
-        known: Mapping[str, HParam] = {**COMMON, **cls.space}
-        return setting.hparams.get(name, known[name].default)
+        if name in setting.hparams:
+            return setting.hparams[name]
+        return (cls.space[name] if name in cls.space else COMMON[name]).default
 
     def number(self, name: str) -> float:
         """The value of a hyperparameter."""
