@@ -37,18 +37,6 @@ def fairfed_weights(weights: Sequence[float], accuracies: Sequence[float], overa
     return [w / sum(moved) for w in moved]
 
 
-def mixed(x: Tensor, share: float, order: Tensor) -> Tensor:
-    """`share` of each sample and the rest of the one that `order` puts beside it (mixup)."""
-    return share * x + (1 - share) * x[order]
-
-
-def mixup_loss(scores: Tensor, labels: Tensor, share: float, order: Tensor) -> Tensor:
-    """Cross-entropy of mixed samples against both labels."""
-    return share * functional.cross_entropy(scores, labels) + (1 - share) * functional.cross_entropy(
-        scores, labels[order]
-    )
-
-
 def reset_head(model: Network, generator: torch.Generator) -> None:
     """Draw the classifier anew, from its framework default: uniform within ±1/√features."""
     bound = model.num_features**-0.5

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from fedhpc.data.balanced import TaskPasses
 from fedhpc.data.samples import Batch
-from fedhpc.medical.longtail import head_names, mixed, mixup_loss, refresh_batch_norm
+from fedhpc.medical.longtail import head_names, refresh_batch_norm
 from fedhpc.medical.swad import RunningMean
 from fedhpc.models.base import ModelOptions, Network
-from fedhpc.objectives.base import Objective, StepReport
+from fedhpc.objectives.batch_mixup import BatchMixup
 from fedhpc.objectives.erm import Erm
+from fedhpc.objectives.setting import Setting
 from fedhpc.report import ltr
 from fedhpc.tensors.accumulator import add_weighted_
 from fedhpc.tensors.vector import ParameterVector
@@ -48,17 +49,19 @@ class Tiny(Network):
         return self.norm(self.linear(x)).relu()
 
 
-class Mixed(Erm):
-    """Mixup with a given share and order."""
+class Given:
+    """Mixup's draws, as they were recorded."""
 
-    share: float
-    order: Tensor
+    def __init__(self) -> None:
+        self.share, self.order = 1.0, [0]
 
-    def backward(self, minibatches: list[Batch]) -> StepReport:
-        (batch,) = minibatches
-        loss = mixup_loss(self.model(mixed(batch.x, self.share, self.order)), batch.y, self.share, self.order)
-        loss.backward()
-        return StepReport(loss.detach())
+    def permutation(self, step: int, n: int) -> list[int]:
+        assert len(self.order) == n
+        return self.order
+
+    def mixing(self, step: int, pair: int, alpha: float) -> float:
+        assert alpha == 1.0
+        return self.share
 
 
 class Client:
@@ -68,7 +71,9 @@ class Client:
         self.model = Tiny().double()
         self.model.load_state_dict(tensors(state) | {"norm.num_batches_tracked": torch.tensor(0)})
         self.vector = ParameterVector(self.model)
-        self.objective: Objective = (Mixed if "mixup" in run else Erm)(self.model, self.vector)
+        self.draws = Given()
+        kind = BatchMixup if "mixup" in run else Erm
+        self.objective = kind(self.model, self.vector, Setting(draws=self.draws))
         options = {"lr": run["lr"], "momentum": run["momentum"], "weight_decay": run["args"]["weight_decay"]}
         self.optimizer = partial(torch.optim.SGD, **options)
         self.solver = LocalSolver(self.vector, self.objective, self.optimizer)
@@ -158,9 +163,9 @@ def replay(
                 if round == 0 or round % per_evaluation == 0:
                     client.swad = RunningMean()
                 for _ in range(args["num_iters"]):
-                    if isinstance(client.objective, Mixed):
+                    if "mixup" in run:
                         draw = next(draws)
-                        client.objective.share, client.objective.order = draw["lam"], torch.tensor(draw["perm"])
+                        client.draws.share, client.draws.order = draw["lam"], draw["perm"]
                     client.solver.step([batch_of(data, next(steps))])
                     client.swad.add(client.vector.weights.clone())
                 if run["algorithm"] == "CRT":

@@ -29,6 +29,7 @@ from fedhpc.medical.groups import BINARY_EDGES, BRACKET_EDGES, brackets
 from fedhpc.medical.kinds import drawn_kinds, group_counts
 from fedhpc.medical.scenarios._compat import TaskSplitter, compat_timeline, split_clients
 from fedhpc.medical.swad import CompatSwad
+from fedhpc.objectives.batch_mixup import mixed
 from fedhpc.report import ltr
 from fedhpc.tensors.accumulator import add_weighted_
 from tests.golden.folders import vector_folder
@@ -320,7 +321,7 @@ def test_mixup(folder: Path) -> None:
         order = torch.cdist(partners, x).argmin(1)
         assert sorted(order.tolist()) == list(range(len(x)))
         assert [case["y"][i] for i in order] == case["y_b"]
-        torch.testing.assert_close(longtail.mixed(x, case["lam"], order), expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(mixed(x, case["lam"], order), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_sgd_with_momentum_and_weight_decay(folder: Path) -> None:

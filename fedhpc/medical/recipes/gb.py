@@ -1,0 +1,23 @@
+"""Federated training with group-balanced batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedhpc.data.batches import BatchPlan
+from fedhpc.medical.recipes._base import Recipe, Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupBalanced(Recipe):
+    """Every demographic group of a client's task is drawn equally often."""
+
+    title: ClassVar[str] = "F-GB"
+
+    def batches(self, setting: Setting) -> BatchPlan:
+        """See `Recipe`."""
+        return self.passes(setting, setting.groups)
+
+
+RECIPE = GroupBalanced
