@@ -23,7 +23,7 @@ from fedhpc.runs.rundir import write_atomically
 from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan
 from fedhpc.sweep.plan import plan_text as text_of
-from fedhpc.sweep.queue_files import forgive, states
+from fedhpc.sweep.queue_files import forgive, reopen, states
 from fedhpc.sweep.schedule import Claim, Ending, Queue, work
 from fedhpc.sweep.settings import AXES, HARMLESS, SweepConfig
 from fedhpc.sweep.status import timed_trials
@@ -152,11 +152,14 @@ def dry_run(session: Session, prepared: Prepared, folder: Path) -> str:
     return f"{text}\n          from {how} on {socket.gethostname()}, {len(open_)} trials to run"
 
 
-def retry_failed(session: Session, prepared: Prepared, folder: Path) -> None:
-    """Root: let failed trials be tried again."""
+def reopen_trials(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:
+    """Root: let trials be run again whose records are gone, and, if asked for, those that failed; collective."""
     if session.world.is_root:
-        number = forgive(folder, [t.id for t in prepared.trials])
-        session.say(f"{number} failed trials will be tried again")
+        places = {t.id: folder / t.folder / DONE for t in prepared.trials}
+        if gone := reopen(folder, lambda trial: not places[trial].exists(), places):
+            session.say(f"{gone} trials are marked as done but have no records; they will be run again")
+        if retry_failed:
+            session.say(f"{forgive(folder, places)} failed trials will be tried again")
     session.world.barrier()
 
 

@@ -97,8 +97,7 @@ def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         session.say(_sweeping.dry_run(session, prepared, path))
         return DONE
     session.log_folder = path / "log"
-    if args.retry_failed:
-        _sweeping.retry_failed(session, prepared, path)
+    _sweeping.reopen_trials(session, prepared, path, args.retry_failed)
     settled = _sweeping.run_trials(session, prepared, path)
     return _conclude(session, path, settled)
 

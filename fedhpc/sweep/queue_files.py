@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -165,6 +165,21 @@ def failures(folder: Path, trial: str) -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue
     return found
+
+
+def reopen(folder: Path, incomplete: Callable[[str], bool], trials: Iterable[str]) -> int:
+    """Let trials be run again that are marked as done but whose records someone removed; returns how many.
+
+    Args:
+        folder: the sweep's folder.
+        incomplete: whether the records of a trial are not there.
+        trials: ids.
+    """
+    histories = read_histories(folder)
+    reopened = [t for t in trials if t in histories and histories[t].done and incomplete(t)]
+    for trial in reopened:
+        (folder / QUEUE / f"{trial}.done").unlink(missing_ok=True)
+    return len(reopened)
 
 
 def forgive(folder: Path, trials: Iterable[str]) -> int:

@@ -125,13 +125,14 @@ def test_the_export_is_what_domainbed_would_have_written(config: Path, swept: Pa
 
 def test_a_hole_is_named_with_the_command_that_fills_it(config: Path, swept: Path, tmp_path: Path) -> None:
     trial = next(t for t in read_sweep(swept).planned if (t.algorithm, t.test_envs) == ("mixup", (1, 2)))
-    moved = tmp_path / "done"
-    (swept / trial.run / "done").rename(moved)
-    try:
-        text = fedhpc("report", swept, "--out", tmp_path / "report")
-        tree = json.loads((tmp_path / "report" / "sweep.json").read_text(encoding="utf-8"))
-    finally:
-        moved.rename(swept / trial.run / "done")
+    before = values(swept)
+    (swept / trial.run / "done").unlink()
+    text = fedhpc("report", swept, "--out", tmp_path / "report")
+    tree = json.loads((tmp_path / "report" / "sweep.json").read_text(encoding="utf-8"))
+    assert trial.run not in values(swept)
+    said = fedhpc("sweep", config, "--out", swept, "--only", trial.id)
+    assert "1 trials are marked as done but have no records" in said
+    assert values(swept) == before
     assert f"fedhpc sweep {swept}/sweep.yaml --out {swept} --only {trial.id}" in text
     assert "mixup on rotated_digits, test environments [1, 2], hparams seed 0, trial 0" in text
     assert [t["id"] for t in tree["missing"]] == [trial.id]
