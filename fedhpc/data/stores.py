@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedhpc import registry
-from fedhpc.data.schema import Manifest
+from fedhpc.data.schema import CATEGORY_TYPE, MISSING_CATEGORY, NUMBER_TYPE, Manifest
 from fedhpc.data.shards import ShardStore, attached_table, describe_table
-from fedhpc.data.sources.base import ScanOptions, Source
+from fedhpc.data.sources.base import RawDataset, ScanOptions, Source
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import DatasetError
 
@@ -85,13 +85,7 @@ def _embedded(source: Source) -> MemoryStore:
         raise DatasetError(f"dataset '{source.name}' is not embedded: prepare it and give its folder as data.root")
     raw = source.scan(None, ScanOptions())
     pixels = np.stack([raw.decode(item) for item in raw.items])
-    table = SampleTable(
-        labels=np.array([item.label for item in raw.items], np.int64),
-        environment=np.array([item.environment for item in raw.items], np.int64),
-        split=np.array([item.split for item in raw.items], np.uint8),
-        class_names=raw.classes,
-        environment_names=raw.environments,
-    )
+    table = table_of(raw)
     height, width, channels = pixels.shape[1:]
     manifest = Manifest(
         name=source.name,
@@ -103,5 +97,28 @@ def _embedded(source: Source) -> MemoryStore:
         shards=(),
         num_samples=len(pixels),
         pixel_max=raw.pixel_max,
+        attributes={name: {} if known is None else {"values": list(known)} for name, known in raw.attributes.items()},
+        notes=raw.notes,
     )
     return MemoryStore(manifest, table, pixels)
+
+
+def table_of(raw: RawDataset) -> SampleTable:
+    """The table of a scanned dataset, as `prepare` would store it."""
+    return SampleTable(
+        labels=np.array([item.label for item in raw.items], np.int64),
+        environment=np.array([item.environment for item in raw.items], np.int64),
+        split=np.array([item.split for item in raw.items], np.uint8),
+        attributes={name: _column(raw, name, known) for name, known in raw.attributes.items()},
+        class_names=raw.classes,
+        environment_names=raw.environments,
+    )
+
+
+def _column(raw: RawDataset, name: str, categories: tuple[str, ...] | None) -> np.ndarray:
+    """One attribute of all items: codes of its categories, or numbers."""
+    values = [item.attributes.get(name) for item in raw.items]
+    if categories is None:
+        return np.array([np.nan if value is None else value for value in values], NUMBER_TYPE)
+    codes = {category: code for code, category in enumerate(categories)}
+    return np.array([MISSING_CATEGORY if v is None else codes[str(v)] for v in values], CATEGORY_TYPE)
