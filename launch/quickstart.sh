@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# From a bare clone to a federated run on 4 MPI ranks with a report. Needs python3 (3.10 or later) and pip's network.
+# From a bare clone to a federated study on 4 MPI ranks with a report. Needs python3 (3.10 or later) and pip's network.
 #
-#   bash launch/quickstart.sh                     the handwritten digits over 20 clients, until 90 % mean accuracy
-#   bash launch/quickstart.sh --seed 7 --out DIR  further arguments go to `fedhpc run`
+#   bash launch/quickstart.sh               FedAvg, FedDyn and SCAFFOLD on handwritten digits over 20 clients, until
+#                                           90 % mean accuracy; then the report and the HEM table
+#   bash launch/quickstart.sh --seeds [0,1] --out DIR   further arguments go to `fedhpc study`
 #
-# Each call makes a new run directory runs/quickstart-DATE-TIME, unless --out names one.
+# Each call makes a new directory runs/quickstart-DATE-TIME; one named by --out is gone on with.
 set -euo pipefail
 # shellcheck source=launch/_venv.sh
 source "$(dirname "${BASH_SOURCE[0]}")/_venv.sh"
@@ -20,7 +21,7 @@ new_directory() {
     printf '%s\n' "$name"
 }
 
-# The run directory among the arguments, if the user named one.
+# The study's directory among the arguments, if the user named one.
 named_directory() {
     local found=
     while [ $# -gt 0 ]; do
@@ -47,15 +48,16 @@ if [ -z "$out" ]; then
 fi
 
 code=0
-"$venv/bin/mpirun" -n 4 "$venv/bin/fedhpc" run "$root/configs/smoke/quickstart.yaml" "${arguments[@]}" || code=$?
+"$venv/bin/mpirun" -n 4 "$venv/bin/fedhpc" study "$root/configs/smoke/quickstart_study.yaml" "${arguments[@]}" || code=$?
 if [ "$code" -eq 75 ]; then
-    say "stopped early at a clean point; to go on: bash launch/quickstart.sh$(printf ' %q' "${arguments[@]}") --resume"
+    say "stopped early at a clean point; to go on: bash launch/quickstart.sh$(printf ' %q' "${arguments[@]}")"
     exit 75
 elif [ "$code" -ne 0 ]; then
-    say "the run failed (exit code $code); see the message above"
+    say "the study failed (exit code $code); see the message above"
     exit "$code"
-elif [ ! -f "$out/done" ] && [ -d "$out" ]; then
-    # mpirun's exit code alone proves nothing: a run that is complete has written `done`.
-    die "mpirun ended without an error, but the run in '$out' is not complete"
 fi
-[ ! -d "$out" ] || "$venv/bin/fedhpc" report "$out"
+# mpirun's exit code alone proves nothing: a run that is complete has written `done`.
+complete=$(find "$out" -mindepth 2 -maxdepth 2 -name done 2>/dev/null | wc -l)
+[ "$complete" -ge 1 ] || die "mpirun ended without an error, but no run in '$out' is complete"
+"$venv/bin/fedhpc" report "$out"
+"$venv/bin/fedhpc" hem "$out" --out "$out/hem"

@@ -44,8 +44,8 @@ TOOL = r"""#!/bin/bash
 echo "${0##*/} $* OMP=$OMP_NUM_THREADS ROOT=$OMPI_ALLOW_RUN_AS_ROOT" >>"$LOG"
 if [ "${0##*/}" = mpirun ]; then
     while [ $# -gt 1 ]; do [ "$1" = --out ] && out=$2; shift; done
-    [ -z "$out" ] || mkdir -p "$out"
-    [ -z "$out" ] || [ -n "$NOT_DONE" ] || echo '{}' >"$out/done"
+    [ -z "$out" ] || mkdir -p "$out/a-run"
+    [ -z "$out" ] || [ -n "$NOT_DONE" ] || echo '{}' >"$out/a-run/done"
     exit "${MPIRUN:-0}"
 fi
 [ "$BAD" != "${0##*/}" ]
@@ -199,15 +199,16 @@ def test_an_unfit_python_is_named(clone: Clone, variables: dict[str, str], messa
 
 
 def test_quickstart_runs_four_ranks_and_reports(clone: Clone) -> None:
-    code, err, calls = clone.run("launch/quickstart.sh", "--seed", "7")
+    code, err, calls = clone.run("launch/quickstart.sh", "--seeds", "[7]")
     assert code == 0, err
-    job, report = (call for call in calls if call.startswith(("mpirun", "fedhpc")))
+    job, report, hem = (call for call in calls if call.startswith(("mpirun", "fedhpc")))
     assert job.startswith(
-        f"mpirun -n 4 {clone.venv}/bin/fedhpc run {clone.folder}/configs/smoke/quickstart.yaml --seed 7"
+        f"mpirun -n 4 {clone.venv}/bin/fedhpc study {clone.folder}/configs/smoke/quickstart_study.yaml --seeds [7]"
     )
     assert job.endswith("OMP=1 ROOT=1")
     (out,) = (clone.folder / "runs").iterdir()
     assert report.startswith(f"fedhpc report {out} ")
+    assert hem.startswith(f"fedhpc hem {out} --out {out}/hem ")
     clone.run("launch/quickstart.sh")
     assert len(list((clone.folder / "runs").iterdir())) == 2
 
@@ -226,19 +227,19 @@ def test_quickstart_takes_a_directory(clone: Clone, words: tuple[str, ...]) -> N
 def test_quickstart_hands_the_exit_code_on_and_reports_nothing(clone: Clone, job: str, code: int) -> None:
     got, err, calls = clone.run("launch/quickstart.sh", MPIRUN=job)
     assert got == code
-    assert ("--resume" in err) == (code == 75)
+    assert ("to go on" in err) == (code == 75)
     assert not any(call.startswith("fedhpc report") for call in calls)
 
 
 def test_quickstart_says_how_to_go_on(clone: Clone) -> None:
-    _, err, _ = clone.run("launch/quickstart.sh", "--seed", "7", "--out", "x y", MPIRUN="75")
-    assert err.splitlines()[-1].endswith("launch/quickstart.sh --seed 7 --out x\\ y --resume")
+    _, err, _ = clone.run("launch/quickstart.sh", "--rounds", "7", "--out", "x y", MPIRUN="75")
+    assert err.splitlines()[-1].endswith("launch/quickstart.sh --rounds 7 --out x\\ y")
 
 
 def test_quickstart_trusts_done_and_not_the_exit_code(clone: Clone) -> None:
     code, err, _ = clone.run("launch/quickstart.sh", NOT_DONE="1")
     assert code == 1
-    assert "not complete" in err
+    assert "no run in" in err
 
 
 def test_test_sh_hands_arguments_to_pytest(clone: Clone) -> None:
