@@ -57,7 +57,7 @@ elif [ "$code" -ne 0 ]; then
     exit "$code"
 fi
 # mpirun's exit code alone proves nothing: a run that is complete has written `done`.
-complete=$(find "$out" -mindepth 2 -maxdepth 2 -name done 2>/dev/null | wc -l)
+complete=$(find "$out" -mindepth 2 -maxdepth 2 -name 'done' 2>/dev/null | wc -l)
 [ "$complete" -ge 1 ] || die "mpirun ended without an error, but no run in '$out' is complete"
 "$venv/bin/fedhpc" report "$out"
 "$venv/bin/fedhpc" hem "$out" --out "$out/hem"

@@ -95,6 +95,7 @@ def lint(folder: Path, contract: str) -> subprocess.CompletedProcess[str]:
         ("matplotlib", "report/tables.py", "from matplotlib import pyplot"),
         ("report", "report/__init__.py", "import fedhpc.train"),
         ("report", "runs/records.py", "import torch"),
+        ("launch", "launch/script.py", "import fedhpc.comm.world"),
         ("plugins", "federated/algorithms/other.py", "import fedhpc.federated.algorithms.fedavg"),
         ("plugins", "models/hem_cnn.py", "import fedhpc.models.mlp"),
         ("plugins", "data/sources/mnist.py", "import fedhpc.data.sources.cifar10"),

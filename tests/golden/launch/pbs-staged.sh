@@ -1,0 +1,58 @@
+#!/bin/bash
+#PBS -N scaffold
+#PBS -l select=4:ncpus=32:mpiprocs=4:ompthreads=8:ngpus=4
+#PBS -l place=scatter
+#PBS -l walltime=02:00:00
+#PBS -q gpu
+#PBS -A proj
+#PBS -j oe
+#PBS -o /scratch/user/runs/scaffold/log/
+#PBS -r y
+
+# A run on 16 MPI ranks on 4 nodes. Written by `fedhpc submit`: read it, edit it, keep it.
+# shellcheck disable=SC1091
+set -uo pipefail
+
+out=/scratch/user/runs/scaffold
+script=/scratch/user/runs/scaffold/job.sh
+cd /home/user/fedhpc || exit 1
+mkdir -p "$out/log"
+echo "$(date +%FT%T) job $PBS_JOBID on $(hostname)"
+
+source .venv/bin/activate
+export OMP_NUM_THREADS=8
+export PRTE_MCA_plm_ssh_args="-o ServerAliveInterval=2 -o ServerAliveCountMax=2"  # a lost host ends the job in seconds
+export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
+
+launcher=(mpirun -n 16 --map-by ppr:4:node:PE=8 -x OMP_NUM_THREADS)
+
+# Shards on node-local disk where there is room on every node, else where they are.
+data=$("${launcher[@]}" fedhpc stage /data/pacs "$TMPDIR" | tail -n 1)
+data=${data:-/data/pacs}
+command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume --data.root "$data")
+
+progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+before=$(progress)
+
+job=
+cancelled=
+code=0
+trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
+trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+"${launcher[@]}" "${command[@]}" &
+job=$!
+wait "$job" || code=$?
+while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+    code=0
+    wait "$job" || code=$?
+done
+
+if [ -e "$out/done" ]; then  # the truth; launchers' exit codes are not
+    exit 0
+fi
+if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then
+    echo "not finished (exit code $code): handing it in again"
+    OUT="$out" qsub -V -W depend=afterany:"$PBS_JOBID" "$script" && exit 0
+fi
+echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
+exit "$((code == 0 || code == 75 ? 1 : code))"
