@@ -145,3 +145,12 @@ class MpiWorld:
     def close(self) -> None:
         """Wait for all ranks, so that none is killed while another still saves."""
         self._comm.Barrier()
+
+
+def self_test(values: torch.Tensor) -> None:
+    """Hand a buffer, on whatever device, to the library's calls within this process; values stay what they are."""
+    comm = MPI.COMM_SELF
+    received = values.clone()
+    comm.Sendrecv(values, dest=0, recvbuf=received, source=0)
+    comm.Bcast(received, root=0)
+    comm.Allreduce(received, values, op=MPI.SUM)

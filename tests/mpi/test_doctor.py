@@ -1,0 +1,59 @@
+"""`fedhpc doctor` under mpirun and alone: the table, the verdicts, JSON and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from launcher import REPOSITORY, mpirun
+
+from fedhpc.comm.gpu_probe import probe
+
+DOCTOR = ["-m", "fedhpc", "doctor", "--megabytes", "1"]
+
+
+def test_two_ranks_are_shown_measured_and_judged(tmp_path: Path) -> None:
+    done = mpirun(2, [*DOCTOR, "--out", tmp_path])
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["rank", "0", "1"]
+    assert any(line.startswith("MPI library: Open MPI") or line.startswith("MPI library: MPICH") for line in lines)
+    assert any("sum of 1.0 MB: median" in line and "MB/s" in line for line in lines)
+    assert any(line.startswith("ok") and "the right numbers" in line for line in lines)
+    assert not any(line.startswith("failed") for line in lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def alone(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *DOCTOR, *map(str, args)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=90)
+
+
+def test_alone_and_as_json(tmp_path: Path) -> None:
+    done = alone("--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    tree = json.loads(done.stdout)
+    assert tree["mpi"] == "none (one process)"
+    assert len(tree["ranks"]) == 1
+    assert {v["state"] for v in tree["verdicts"]} <= {"ok", "warning", "skipped"}
+
+
+def test_a_shard_that_cannot_be_read_fails(tmp_path: Path) -> None:
+    done = alone("--out", tmp_path, "--shard", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert "failed   reading" in done.stdout
+
+
+def test_a_directory_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    done = alone("--out", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert "failed   HDF5" in done.stdout
+
+
+def test_the_gpu_probe_is_a_process_of_its_own() -> None:
+    works, text = probe()
+    assert works or text, "it answers, whatever the machine has, and this process lives"
