@@ -6,7 +6,7 @@ numpy only, like `fedhpc.data.partition`; a timeline of one task is a partition 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,13 @@ class Timeline:
     def num_tasks(self) -> int:
         """Number of tasks; a client that lacks one has an empty array there."""
         return max((len(tasks) for tasks in self.train), default=0)
+
+    def named(self, values: Mapping[str, Sequence[str]]) -> Timeline:
+        """The same with categories called by their names: `sex 0` becomes `sex M`; attribute -> its categories."""
+        texts = {f"{attribute} {code}": f"{attribute} {text}" for attribute in values for code, text in
+                 enumerate(values[attribute])}  # fmt: skip
+        names = tuple(", ".join(texts.get(part, part) for part in name.split(", ")) for name in self.group_names)
+        return replace(self, group_names=names)
 
     def present(self, task: int) -> tuple[int, ...]:
         """Clients that have training samples in a task: its cohort."""

@@ -193,7 +193,7 @@ def confidence_interval(values: Sequence[float], level: float = _CONFIDENCE) -> 
     mean = mean_present(there)
     if len(there) < 2:
         return mean, math.nan, math.nan
-    from scipy.stats import t  # type: ignore[import-untyped]  # scikit-learn brings it
+    from scipy.stats import t  # scikit-learn brings it
 
     half = float(t.ppf((1 + level) / 2, len(there) - 1) * there.std(ddof=1) / math.sqrt(len(there)))
     return mean, mean - half, mean + half

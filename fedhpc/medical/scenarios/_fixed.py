@@ -49,7 +49,9 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
         unused["train: asked for by no task"] += len(rows) - sum(map(len, cut[-1]))
     tests = {}
     for name in ("validation", "test"):
-        tests[name], left = _test_tasks(scenario, units, groups, cells, parts[name], train, counts, seed, name)
+        tests[name], left = _test_tasks(
+            scenario, units, groups, table.labels, cells, parts[name], train, counts, seed, name
+        )
         unused[f"{name}: asked for by no client"] = left
     timeline = Timeline(
         tuple(cut),
@@ -234,6 +236,7 @@ def _test_tasks(
     scenario: Scenario,
     units: np.ndarray,
     groups: Groups,
+    labels: np.ndarray,
     cells: np.ndarray,
     pool: np.ndarray,
     train: Sequence[np.ndarray],
@@ -247,8 +250,10 @@ def _test_tasks(
         used = {int(i) for client in shared for task in client for i in task}
         return shared, len(pool) - len(used)
     mix = np.array([groups.sizes(rows) for rows in train], dtype=np.float64)
-    by = of_units(pool, groups.ids, units)
-    sizes = np.bincount(by[pool], minlength=groups.num)
+    strata = labels if scenario.even_tests else groups.ids
+    by = of_units(pool, strata, units)
+    sizes = np.bincount(by[pool], minlength=int(strata.max(initial=0)) + 1)
+    mix = np.ones((len(train), len(sizes))) if scenario.even_tests else mix
     wanted = whole_table(fractions(mix), near_equal(len(pool), len(train)), sizes).astype(np.float64)
     given, rest = assign_units(pool, by, units, wanted, stream(seed, part, "clients"))
     tasks, left = [], len(rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class NovelDisease(Scenario):
     novel_class: Annotated[int, Limits(at_least=-1), "index of the new class; -1: the last one"] = -1
     rapid_prevalence: Annotated[tuple[float, ...], _PREVALENCE, "per task; empty: 0, .1, .5, .9 or between"] = ()
     slow_prevalence: Annotated[tuple[float, ...], _PREVALENCE, "per task; empty: 0, 0, .1, .5 or between"] = ()
+
+    even_tests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,67 @@
+"""`fedhpc scenario`: which client would hold which samples in which task, before anything is trained."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from fedhpc.errors import DONE, FedhpcError
+
+TAKES_OVERRIDES = True
+HELP = """Show how a medical scenario divides a dataset: clients x tasks x groups x classes.
+
+example:
+  fedhpc scenario configs/smoke/medical.yaml --scenario.clients 10 --out runs/scenario
+
+Any key of the configuration can be given as an option: --section.key value. With --out the table is also written as
+text and JSON, with plots.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's own options."""
+    parser.add_argument("config", metavar="CONFIG", help="YAML file of a medical run")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="write scenario.txt, scenario.json and plots there")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--contrast", action="store_true", help="with --out: contrast.json and its plot, by groups")
+
+
+def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    from fedhpc.data.stores import open_store
+    from fedhpc.medical.config import load_medical
+    from fedhpc.medical.describe import scenario_tree, text_table
+
+    config = load_medical(args.config, overrides)
+    store = open_store(config.data.dataset, config.data.root)
+    values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
+    timeline = config.scenario.timeline(store.table, config.seed).named(values)
+    tree = scenario_tree(timeline, store.table)
+    text = text_table(tree)
+    print(json.dumps(tree, indent=1) if args.json else text, end="\n" if args.json else "")
+    if args.out is None:
+        return DONE
+    from fedhpc.report.medical_plots import contrast_plot, scenario_plots
+
+    files = {"scenario.txt": text.encode(), "scenario.json": (json.dumps(tree, indent=1) + "\n").encode()}
+    files |= scenario_plots(tree)
+    if args.contrast:
+        from fedhpc.medical.contrast import contrast_by_group
+
+        contrasts = contrast_by_group(store.images, timeline.group, timeline.group_names)
+        files["contrast.json"] = (json.dumps(contrasts, indent=1) + "\n").encode()
+        files |= contrast_plot({config.data.dataset: contrasts})
+    _write(args.out, files)
+    if not args.json:
+        print(f"\nwritten to {args.out}: {', '.join(sorted(files))}")
+    return DONE
+
+
+def _write(out: Path, files: dict[str, bytes]) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (out / name).write_bytes(content)
+    except OSError as error:
+        raise FedhpcError(f"{out}: cannot be written ({error.strerror}); choose another --out") from None

@@ -1,0 +1,54 @@
+"""The configuration of a medical run: a federated run's, with a scenario in place of a partition, and a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fedhpc.config import Limits, Plugin, RunConfig, from_tree, load, plugin_name
+from fedhpc.errors import ConfigError
+
+SCENARIOS, RECIPES = "fedhpc.medical.scenarios", "fedhpc.medical.recipes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedicalConfig(RunConfig):
+    """One medical run: the YAML of `fedhpc scenario`. `rounds` are the rounds of each task."""
+
+    rounds: Annotated[int, Limits(at_least=1), "rounds of each task"]
+    partition: Annotated[Any, Plugin("fedhpc.data.partitions", "kind", "PARTITION")] = None
+    scenario: Annotated[Any, Plugin(SCENARIOS, "kind", "SCENARIO", default="localized")]
+    recipe: Annotated[Any, Plugin(RECIPES, "name", "RECIPE", default="fedavg")]
+    evaluations: Annotated[int, Limits(at_least=1), "validation evaluations per task"] = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partition is not None:
+            raise ConfigError("partition has no place in a medical run: its scenario divides the samples")
+        if self.local.steps is None:
+            raise ConfigError("local.steps is required in a medical run (iterations per round, 5 in the paper)")
+
+    @property
+    def scenario_kind(self) -> str:
+        """Name of the scenario plug-in."""
+        return plugin_name(self.scenario)
+
+    @property
+    def recipe_name(self) -> str:
+        """Name of the recipe plug-in."""
+        return plugin_name(self.recipe)
+
+    @classmethod
+    def from_dict(cls, tree: Mapping[str, Any], source: str = "configuration") -> MedicalConfig:
+        """Rebuild what `to_dict` gave."""
+        return from_tree(cls, tree, source)
+
+
+def load_medical(path: str, overrides: Sequence[str] = ()) -> MedicalConfig:
+    """Read the configuration of a medical run (see `fedhpc.config.load_config`).
+
+    Raises:
+        ConfigError: anything at all is wrong; names the file (or the command line), the key and what is allowed.
+    """
+    return load(MedicalConfig, path, overrides)

@@ -1,0 +1,92 @@
+"""A timeline in words and numbers: who holds what in which task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedhpc.data.table import SampleTable
+from fedhpc.data.timeline import PARTS, Timeline
+from fedhpc.report.ltr import imbalance_factor
+
+
+def scenario_tree(timeline: Timeline, table: SampleTable) -> dict[str, Any]:
+    """Everything that can be counted, as plain values for JSON."""
+    return {
+        "clients": timeline.num_clients,
+        "tasks": timeline.num_tasks,
+        "groups": list(timeline.group_names),
+        "classes": list(table.class_names),
+        "rows": timeline.counts(table),
+        "holdout": {
+            "num": len(timeline.holdout),
+            "per_group": np.bincount(timeline.group[timeline.holdout] + 1, minlength=len(timeline.group_names) + 1)[
+                1:
+            ].tolist(),
+            "per_class": np.bincount(table.labels[timeline.holdout], minlength=table.num_classes).tolist(),
+        },
+        "unused": dict(timeline.unused),
+        "duplicates": timeline.duplicates(),
+        "notes": list(timeline.notes),
+    }
+
+
+def text_table(tree: dict[str, Any]) -> str:
+    """The tree as a table: a line per client and task, and what became of the other samples."""
+    groups = [f"{number}: {name}" for number, name in enumerate(tree["groups"])]
+    lines = [f"{tree['clients']} clients, {tree['tasks']} tasks; groups {'; '.join(groups)}"]
+    lines += [f"classes {'; '.join(f'{number}: {name}' for number, name in enumerate(tree['classes']))}", ""]
+    lines += _grid([_HEADER, *(_line(rows) for rows in _by_task(tree["rows"]))])
+    lines += ["", *_totals(tree)]
+    return "\n".join(lines) + "\n"
+
+
+_HEADER = ("client", "kind", "task", "train", "groups", "classes", "imbalance", "validation", "test", "test groups")
+
+
+def _by_task(rows: Sequence[dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:
+    """The parts of each client's task together."""
+    found: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["client"], row["task"]), {})[row["part"]] = row
+    return list(found.values())
+
+
+def _line(parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+    train, test = parts["train"], parts["test"]
+    factor = imbalance_factor(train["per_class"])
+    return (
+        str(train["client"]),
+        train["kind"],
+        str(train["task"] + 1),
+        str(train["num"]),
+        _slashes(train["per_group"]),
+        _slashes(train["per_class"]),
+        f"{factor:.1f}" if np.isfinite(factor) else "-",
+        str(parts["validation"]["num"]),
+        str(test["num"]),
+        _slashes(test["per_group"]),
+    )
+
+
+def _totals(tree: dict[str, Any]) -> list[str]:
+    totals = {part: sum(row["num"] for row in tree["rows"] if row["part"] == part) for part in PARTS}
+    lines = ["samples: " + ", ".join(f"{part} {count}" for part, count in totals.items())]
+    lines[0] += f", hold-out {tree['holdout']['num']}"
+    lines += [f"not used: {count} of {reason}" for reason, count in tree["unused"].items()] or ["not used: none"]
+    lines += [f"used more than once: {count} ({part})" for part, count in tree["duplicates"].items() if count]
+    return lines + [f"note: {note}" for note in tree["notes"]]
+
+
+def _slashes(counts: Sequence[int]) -> str:
+    return "/".join(map(str, counts))
+
+
+def _grid(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    padded = [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    ]
+    return [padded[0], "  ".join("-" * width for width in widths), *padded[1:]]

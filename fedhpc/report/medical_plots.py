@@ -1,0 +1,163 @@
+"""Figures of medical studies: scenarios, scores over tasks, hold-out bars, a new disease, contrast."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fedhpc.report.ltr import cohens_d, confidence_interval
+from fedhpc.report.medical import MedicalRun, by_title
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
+_MARKERS = "osD^vPX*"
+_STYLE: Any = {
+    "svg.hashsalt": "fedhpc",
+    "svg.fonttype": "path",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,
+}
+_MOST_BARS = 400
+
+
+def medical_plots(runs: Sequence[MedicalRun]) -> dict[str, bytes]:
+    """The paper's figures 2, 3, 4 and 6, as far as there are records for them; names and contents of files."""
+    files: dict[str, bytes] = {}
+    several = by_title(runs)
+    if any(len(run.cumulative()) for run in runs):
+        files |= _drawn("medical_tasks", lambda figure: _tasks(figure, several), (5.2, 3.6))
+    for score, name in (("ltr", "medical_holdout_ltr"), ("auc", "medical_holdout_auc")):
+        if any(np.isfinite(run.final_holdout(score)) for run in runs):
+            files |= _drawn(name, partial(_bars, several=several, score=score), (5.2, 3.2))
+    if any(run.novel_curves() for run in runs):
+        files |= _drawn("medical_novel", lambda figure: _novel(figure, several), (8.0, 3.4))
+    return files
+
+
+def scenario_plots(tree: Mapping[str, Any]) -> dict[str, bytes]:
+    """Groups and classes of every client's training tasks as stacked bars."""
+    rows = [row for row in tree["rows"] if row["part"] == "train"][:_MOST_BARS]
+    size = (max(4.0, 0.22 * len(rows) + 1.5), 5.6)
+    return _drawn("scenario", lambda figure: _scenario(figure, tree, rows), size)
+
+
+def contrast_plot(contrasts: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, bytes]:
+    """Densities of the contrast in each group of each dataset (figure 5), with Cohen's d of two groups."""
+    return _drawn("contrast", lambda figure: _contrast(figure, contrasts), (4.2 * len(contrasts), 3.2))
+
+
+def _drawn(name: str, draw: Callable[[Figure], None], size: tuple[float, float]) -> dict[str, bytes]:
+    files = {}
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        for form in ("png", "svg"):
+            out = io.BytesIO()
+            metadata = {"Date": None, "Creator": "fedhpc"} if form == "svg" else {"Software": "fedhpc"}
+            figure.savefig(out, format=form, dpi=160, metadata=metadata)
+            files[f"{name}.{form}"] = out.getvalue()
+    return files
+
+
+def _line(axes: Axes, number: int, title: str, rows: Sequence[np.ndarray]) -> None:
+    """A recipe's mean over seeds at each task, and its confidence interval."""
+    points = [confidence_interval([float(row[t]) for row in rows]) for t in range(min(map(len, rows)))]
+    x = np.arange(1, len(points) + 1)
+    mean, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
+    colour = _COLOURS[number % len(_COLOURS)]
+    axes.plot(x, mean, color=colour, marker=_MARKERS[number % len(_MARKERS)], markersize=4, linewidth=1.5, label=title)
+    if np.isfinite(low).all():
+        axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+
+
+def _tasks(figure: Figure, several: Mapping[str, Sequence[MedicalRun]]) -> None:
+    axes = figure.add_subplot()
+    for number, (title, runs) in enumerate(several.items()):
+        rows = [run.cumulative() for run in runs if len(run.cumulative())]
+        if rows:
+            _line(axes, number, title, rows)
+    _whole_tasks(axes)
+    axes.set_ylabel("Cumulative LTR accuracy (%)")
+    figure.legend(loc="outside right upper", frameon=False)
+
+
+def _bars(figure: Figure, several: Mapping[str, Sequence[MedicalRun]], score: str) -> None:
+    axes = figure.add_subplot()
+    for number, (_, runs) in enumerate(several.items()):
+        mean, low, high = confidence_interval([run.final_holdout(score) for run in runs])
+        if np.isfinite(mean):
+            error = [[100 * (mean - low)], [100 * (high - mean)]] if np.isfinite(low) else None
+            axes.bar(number, 100 * mean, color=_COLOURS[number % len(_COLOURS)], yerr=error, capsize=3)
+    axes.set_xticks(range(len(several)), list(several), rotation=35, ha="right")
+    axes.set_ylabel(f"Hold-out {score.upper()}{' accuracy' if score == 'ltr' else ''} (%)")
+
+
+def _novel(figure: Figure, several: Mapping[str, Sequence[MedicalRun]]) -> None:
+    known, new = figure.subplots(1, 2, sharey=True)
+    for number, (title, runs) in enumerate(several.items()):
+        curves = [found for run in runs if (found := run.novel_curves()) is not None]
+        if curves:
+            _line(known, number, title, [np.nanmean(both[0], 0) for both in curves])
+            _line(new, number, "_", [np.nanmean(both[1], 0) for both in curves])
+    for axes, title in ((known, "Known classes"), (new, "New class")):
+        axes.set_title(title, loc="left", fontsize=10)
+        _whole_tasks(axes)
+    known.set_ylabel("Hold-out accuracy (%)")
+    figure.legend(*known.get_legend_handles_labels(), loc="outside right upper", frameon=False)
+
+
+def _whole_tasks(axes: Axes) -> None:
+    axes.set_xlabel("Task")
+    ticks = max((len(line.get_xdata()) for line in axes.get_lines()), default=1)  # type: ignore[arg-type]
+    axes.set_xticks(range(1, ticks + 1))
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+
+
+def _scenario(figure: Figure, tree: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    panels = figure.subplots(2, 1, sharex=True)
+    for axes, key, names in ((panels[0], "per_group", tree["groups"]), (panels[1], "per_class", tree["classes"])):
+        bottom = np.zeros(len(rows))
+        for number, name in enumerate(names):
+            heights = np.array([row[key][number] for row in rows])
+            hatch = "///"[: number // len(_COLOURS)] or None
+            axes.bar(range(len(rows)), heights, bottom=bottom, color=_COLOURS[number % len(_COLOURS)], hatch=hatch,
+                     label=str(name), width=0.85)  # fmt: skip
+            bottom += heights
+        axes.set_ylabel("Training samples")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+    starts = [i for i, row in enumerate(rows) if row["task"] == 0]
+    for start in starts[1:]:
+        for axes in panels:
+            axes.axvline(start - 0.5, color="#999999", linewidth=0.6)
+    names = [f"client {rows[i]['client']}\n{rows[i]['kind']}" for i in starts]
+    panels[1].set_xticks(starts, names, rotation=60, ha="left", fontsize=7)
+    panels[0].set_title("Tasks of each client, from left to right", loc="left", fontsize=10)
+
+
+def _contrast(figure: Figure, contrasts: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    panels = figure.subplots(1, len(contrasts), squeeze=False)[0]
+    for axes, (dataset, groups) in zip(panels, contrasts.items(), strict=True):
+        everything = [v for values in groups.values() for v in values]
+        edges = np.histogram_bin_edges(np.array(everything), bins=min(40, max(5, len(everything) // 20)))
+        for number, (name, values) in enumerate(groups.items()):
+            axes.hist(values, edges, density=True, histtype="step", linewidth=1.5, color=_COLOURS[number], label=name)
+        effect = ""
+        if len(groups) == 2:
+            first, second = groups.values()
+            effect = f", |d| = {abs(cohens_d(first, second)):.2f}"
+        axes.set_title(f"{dataset}{effect}", loc="left", fontsize=10)
+        axes.set_xlabel("Contrast")
+        axes.legend(frameon=False, fontsize=8)
+    panels[0].set_ylabel("Density")

@@ -1,0 +1,51 @@
+"""`fedhpc scenario` prints, writes and plots a timeline, and refuses what is not possible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedhpc.cli import main
+from tests.conftest import REPOSITORY
+
+CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical.yaml")
+
+
+def call(*words: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["scenario", *words])
+    return int(stopped.value.code or 0)
+
+
+def test_table_accounts_for_every_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONFIG) == 0
+    text = capsys.readouterr().out
+    assert "5 clients, 4 tasks; groups 0: 0-59; 1: 60+" in text
+    numbers = [int(w.strip(",")) for w in text.split("samples:")[1].splitlines()[0].split() if w.strip(",").isdigit()]
+    assert sum(numbers) == 735
+    assert "not used: none" in text
+
+
+def test_files_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONFIG, "--out", str(tmp_path / "out"), "--contrast", "--scenario.groups", "[age,sex]") == 0
+    tree = json.loads((tmp_path / "out" / "scenario.json").read_text())
+    assert sorted(tree["groups"]) == ["0-59, sex F", "0-59, sex M", "60+, sex F", "60+, sex M"]
+    contrasts = json.loads((tmp_path / "out" / "contrast.json").read_text())
+    assert sum(map(len, contrasts.values())) == 735
+    mean = {name: sum(values) / len(values) for name, values in contrasts.items()}
+    assert mean["60+, sex F"] < mean["0-59, sex F"]  # the made-up old patients are dimmer
+    for name in ("scenario.png", "scenario.svg", "contrast.png", "scenario.txt"):
+        assert (tmp_path / "out" / name).stat().st_size > 100
+
+
+def test_json_is_the_same_as_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONFIG, "--json", "--out", str(tmp_path)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "scenario.json").read_text())
+
+
+def test_too_many_clients_end_with_code_2_and_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(CONFIG, "--scenario.clients", "200") == 2
+    assert "training samples for 4 tasks" in capsys.readouterr().err
