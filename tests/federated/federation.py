@@ -44,12 +44,12 @@ ALGORITHMS: dict[str, FederatedAlgorithm] = {
 
 
 def make_clients(sizes: Sequence[int] = (6, 9, 12), num_test: int = 5, seed: int = 0) -> Clients:
-    """Clients of the given training sizes; each has its own shift, so that their optima differ."""
+    """Clients of the given training sizes; each has its own shift, so that their optima differ. It can be learned."""
     noise = torch.Generator().manual_seed(seed)
 
     def samples(n: int, client: int) -> Samples:
-        x = torch.randn(n, FEATURES, 1, 1, generator=noise, dtype=torch.float64) + client
-        return Samples(x, torch.randint(CLASSES, (n,), generator=noise))
+        raw = torch.randn(n, FEATURES, generator=noise, dtype=torch.float64)
+        return Samples((raw + client).view(n, FEATURES, 1, 1), raw[:, :CLASSES].argmax(1))
 
     return Clients([samples(n, c) for c, n in enumerate(sizes)], [samples(num_test, c) for c, _ in enumerate(sizes)])
 

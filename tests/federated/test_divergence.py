@@ -37,7 +37,7 @@ def poisoned(client: int, value: float, sizes: tuple[int, ...] = (6, 9, 12)) -> 
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_client_that_diverges_is_named_and_skipped_and_keeps_its_state(name: str, value: float) -> None:
     healthy, clients = make_clients(), make_clients()
     f = federate(ALGORITHMS[name], clients=clients, rounds=3)
