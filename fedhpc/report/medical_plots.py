@@ -123,6 +123,8 @@ def _whole_tasks(axes: Axes) -> None:
     ticks = max((len(line.get_xdata()) for line in axes.get_lines()), default=1)  # type: ignore[arg-type]
     axes.set_xticks(range(1, ticks + 1))
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(0.0, low), min(101.0, high))
 
 
 def _scenario(figure: Figure, tree: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,0 +1,45 @@
+"""The configurations that come with the package can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedhpc.config import from_tree, read_yaml
+from fedhpc.data.sources.medical_table import TableSpec
+from fedhpc.data.stores import open_store
+from fedhpc.medical.config import load_medical
+from tests.conftest import REPOSITORY
+
+CONFIGS = sorted((REPOSITORY / "configs" / "medical").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+def test_config_is_read(path: Path) -> None:
+    if path.stem.endswith("_table"):
+        assert from_tree(TableSpec, read_yaml(str(path)), str(path)).label
+        return
+    config = load_medical(str(path))
+    assert config.scenario.clients >= 3
+    assert config.local.steps == 5
+
+
+def test_the_chest_xrays_make_a_novel_disease_study(shared_data: Path, tmp_path: Path) -> None:
+    from fedhpc.data.prepare import prepare
+
+    spec = read_yaml(str(REPOSITORY / "configs" / "medical" / "chest_xray_table.yaml"))
+    spec["root"] = str(shared_data / "chest-xray")
+    (tmp_path / "table.yaml").write_text("\n".join(f"{k}: {v}" for k, v in spec.items()))
+    prepare("medical_table", tmp_path / "table.yaml", tmp_path / "out", size=24, channels=1)
+    config = load_medical(
+        str(REPOSITORY / "configs" / "medical" / "chest_xray_novel.yaml"), ["--data.root", str(tmp_path / "out")]
+    )
+    store = open_store("medical_table", tmp_path / "out")
+    timeline = config.scenario.timeline(store.table, config.seed)
+    assert set(timeline.duplicates().values()) == {0}
+    assert timeline.shared_units(store.table.attributes["unit"]) == 0
+    assert timeline.kinds == ("equal/rapid", "equal/rapid", "equal/slow")
+    for client, tasks in enumerate(timeline.train):
+        shares = [(store.table.labels[rows] == 2).mean() for rows in tasks]
+        assert abs(shares - config.scenario.prevalence(client)).max() < 0.06
