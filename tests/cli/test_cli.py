@@ -1,0 +1,129 @@
+"""The command line: usage, exit codes, and one message per mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedhpc
+from fedhpc import registry
+from tests.cli.commands import fedhpc_
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], "COMMAND"),
+        (["runn"], "no command 'runn' (did you mean 'run'?)"),
+        (["--nonsense"], "COMMAND"),
+        (["run"], "CONFIG"),
+        (["list", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["list", "modles"], "no kind 'modles' (did you mean 'models'?)"),
+        (["run", "no/such/file.yaml"], "no/such/file.yaml"),
+        (["prepare"], "--verify DIR"),
+    ],
+)
+def test_bad_usage_is_exit_code_2_and_says_what_is_wrong(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedhpc_(*words) == 2
+    shown = capsys.readouterr()
+    assert named in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedhpc_("--version") == 0
+    assert capsys.readouterr().out.strip() == f"fedhpc {fedhpc.__version__}"
+    assert fedhpc_("--help") == 0
+    shown = capsys.readouterr().out
+    assert "75" in shown
+    assert all(name in shown for name in registry.names("fedhpc.commands"))
+
+
+@pytest.mark.parametrize("command", registry.names("fedhpc.commands"))
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedhpc_(command, "--help") == 0
+    shown = capsys.readouterr().out
+    assert "example" in shown
+    assert f"fedhpc {command}" in shown
+
+
+def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedhpc_("list") == 0
+    assert "algorithms: " in capsys.readouterr().out
+    assert fedhpc_("list", "algorithms") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in registry.names("fedhpc.federated.algorithms"))
+    assert "alpha=0.01" in shown
+
+
+def test_cheap_commands_need_neither_torch_nor_mpi() -> None:
+    code = (
+        "import sys; sys.modules['mpi4py'] = sys.modules['torch'] = None\n"
+        "from fedhpc.cli import main\n"
+        "for words in (['list'], ['run', '--help'], ['run', 'no/such.yaml']):\n"
+        "    try: main(words)\n"
+        "    except SystemExit as end: print(end.code)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": "."})
+    assert [line for line in shown.stdout.splitlines() if line.isdigit()] == ["0", "0", "2"], shown.stderr
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    shown = subprocess.run(
+        f"{sys.executable} -m fedhpc list | true; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+    )
+    assert shown.returncode == 0
+    assert "Traceback" not in shown.stderr
+
+
+# A mistake in the configuration
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        (["--local.lrr", "1"], "local.lrr"),
+        (["--local.lr", "fast"], "local.lr"),
+        (["--local.lr", "-1"], "local.lr"),
+        (["--algorithm.alpha", "1"], "alpha"),
+        (["--algorithm.name", "scafold"], "scaffold"),
+        (["--local.momentum", "0.9"], "algorithm.option 2 of scaffold"),
+        (["--partition.clients", "100000"], "partition"),
+        (["--cohort.size", "6"], "cohort.size"),
+        (["--data.root", "no/such/data"], "no/such/data"),
+        (["--data.transform.mean", "[1,2]", "--data.transform.std", "[1,2]"], "data.transform"),
+        (["--model.weights", "no/such/weights.pt"], "no/such/weights.pt"),
+        (["--model.freeze_bn", "true"], "freeze_bn"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(
+    config: Path, tmp_path: Path, override: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedhpc_("run", config, "--out", tmp_path / "run", *override) in (1, 2)
+    shown = capsys.readouterr()
+    errors = [line for line in shown.err.splitlines() if line.startswith("fedhpc: error:")]
+    assert len(errors) == 1
+    assert named in errors[0]
+    assert "Traceback" not in shown.err
+    assert not (tmp_path / "run" / "done").exists()
+
+
+def test_print_config_shows_the_resolved_configuration_and_runs_nothing(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedhpc.config import load_config
+
+    assert fedhpc_("run", config, "--local.lr", "0.05", "--out", tmp_path / "run", "--print_config") == 0
+    shown = tmp_path / "shown.yaml"
+    shown.write_text(capsys.readouterr().out)
+    assert load_config(str(shown), []) == load_config(str(config), ["--local.lr", "0.05"])
+    assert not (tmp_path / "run").exists()
