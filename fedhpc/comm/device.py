@@ -20,6 +20,7 @@ class Pinning:
         device: torch device name, such as `cpu` or `cuda:1`.
         label: the device as a person knows it (GPU name and UUID, or `CPU`).
         visible: labels of the GPUs this rank can see.
+        given: what CUDA_VISIBLE_DEVICES names, as the scheduler or the user set it.
     """
 
     rank: int
@@ -30,6 +31,7 @@ class Pinning:
     device: str
     label: str
     visible: tuple[str, ...] = ()
+    given: str = ""
 
 
 def fair_threads(affinities: Sequence[frozenset[int]], local_rank: int) -> int:
@@ -98,13 +100,15 @@ def pin(world: World, name: str = "auto", threads: int | None = None, determinis
     torch.use_deterministic_algorithms(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass over every new tensor
     device = choose_device(name, world.local_rank, torch.cuda.device_count())
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "") if name != "cpu" else ""
+    place = (world.rank, world.host, world.local_rank, len(affinity), count, device)
     if device == "cpu":
-        return Pinning(world.rank, world.host, world.local_rank, len(affinity), count, device, "CPU")
+        return Pinning(*place, "CPU", given=given)
     torch.cuda.set_device(device)
     found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     visible = tuple(f"{p.name} {getattr(p, 'uuid', i)}" for i, p in enumerate(found))
     label = visible[torch.cuda.current_device()]
-    return Pinning(world.rank, world.host, world.local_rank, len(affinity), count, device, label, visible)
+    return Pinning(*place, label, visible, given)
 
 
 def pinning_table(pinnings: Sequence[Pinning]) -> str:
@@ -123,6 +127,12 @@ def warnings_for(pinnings: Sequence[Pinning]) -> list[str]:
         by_device.setdefault((p.host, p.device), []).append(p.rank)
         if p.threads > p.cores:
             found.append(f"rank {p.rank} uses {p.threads} threads on {p.cores} core(s) of {p.host}")
+    blind = [p for p in pinnings if p.given and p.device == "cpu"]
+    if blind:
+        found.append(
+            f"{len(blind)} rank(s) were given GPU(s), rank {blind[0].rank} {blind[0].given}, but torch sees none; "
+            "is this torch built for GPUs, and is there a driver?"
+        )
     for (host, device), ranks in by_device.items():
         if device != "cpu" and len(ranks) > 1:
             found.append(f"{len(ranks)} ranks share {device} of {host}: {ranks[:8]}")

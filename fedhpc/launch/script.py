@@ -80,10 +80,11 @@ def _site(job: JobRequest) -> list[str]:
     site = job.site
     lines = ["module purge", *(f"module load {shlex.quote(m)}" for m in site.modules)] if site.modules else []
     lines += site.setup
-    lines += [f"export OMP_NUM_THREADS={job.cpus_per_rank}"]
+    cpus = f"${{SLURM_CPUS_PER_TASK:-{job.cpus_per_rank}}}" if job.scheduler == "slurm" else str(job.cpus_per_rank)
+    lines += [f"export OMP_NUM_THREADS={cpus}"]
     lines += [f'export {name}="{value}"' for name, _, value in (s.partition("=") for s in site.environment)]
     if job.launcher == "srun":
-        lines.append(f"export SRUN_CPUS_PER_TASK={job.cpus_per_rank}  # srun does not take it from above")
+        lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take it from above")
     if job.launcher == "mpirun" and site.mpi == "openmpi":
         lines.append(f'export PRTE_MCA_plm_ssh_args="{_KEEPALIVE}"  # a lost host ends the job in seconds')
     return lines
@@ -93,9 +94,10 @@ def _launcher(job: JobRequest) -> str:
     """Start all ranks: the launcher's words up to the program."""
     site, ranks, per_node, cpus = job.site, job.ranks, job.ranks_per_node, job.cpus_per_rank
     names = ["OMP_NUM_THREADS", *(setting.partition("=")[0] for setting in site.environment)]
+    depth = f":PE={cpus}" if cpus > 1 else ""
     words = {
-        "srun": f"srun --mpi={_PMI[site.mpi]} --kill-on-bad-exit=1 --ntasks-per-node={per_node} --cpu-bind=cores",
-        "mpirun": f"mpirun -n {ranks} --map-by ppr:{per_node}:node:PE={cpus} " + " ".join(f"-x {n}" for n in names)
+        "srun": f"srun --mpi={_PMI[site.mpi]} --kill-on-bad-exit=1 --cpu-bind=cores",
+        "mpirun": f"mpirun -n {ranks} --map-by ppr:{per_node}:node{depth} " + " ".join(f"-x {n}" for n in names)
         if site.mpi == "openmpi"
         else f"mpirun -n {ranks} -ppn {per_node} -genvall",
         "mpiexec": f"mpiexec -n {ranks} --ppn {per_node} --depth {cpus} --cpu-bind depth",

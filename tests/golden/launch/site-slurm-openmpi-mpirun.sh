@@ -21,7 +21,7 @@ mkdir -p "$out/log"
 echo "$(date +%FT%T) job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)) on $(hostname)"
 
 source .venv/bin/activate
-export OMP_NUM_THREADS=8
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
 export OMPI_MCA_mpi_yield_when_idle="1"
 export PRTE_MCA_plm_ssh_args="-o ServerAliveInterval=2 -o ServerAliveCountMax=2"  # a lost host ends the job in seconds
 

@@ -21,10 +21,10 @@ mkdir -p "$out/log"
 echo "$(date +%FT%T) job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)) on $(hostname)"
 
 source .venv/bin/activate
-export OMP_NUM_THREADS=8
-export SRUN_CPUS_PER_TASK=8  # srun does not take it from above
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-8}  # srun does not take it from above
 
-launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --ntasks-per-node=4 --cpu-bind=cores)
+launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
 progress() { printf '%s\n' "$out"/checkpoints/round-*; }
