@@ -110,6 +110,20 @@ def test_an_area_that_is_not_defined_is_missing_with_a_reason() -> None:
     assert reason == "one class only"
 
 
+def test_areas_are_scikit_learns() -> None:
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(0)
+    for classes in (2, 3, 5):
+        logits = np.round(rng.normal(size=(80, classes)), 1)  # rounded, so that there are ties
+        labels = rng.integers(0, classes, 80)
+        scores = ltr.softmax(logits)
+        expected = roc_auc_score(labels, scores[:, 1] if classes == 2 else scores, multi_class="ovo")
+        assert ltr.auc(scores, labels)[0] == pytest.approx(expected, rel=1e-12)
+        apart = [roc_auc_score(labels == c, scores[:, c]) for c in range(classes)]
+        assert ltr.per_class_auc(scores, labels) == pytest.approx(apart, rel=1e-12)
+
+
 def test_confidence_interval_of_known_numbers() -> None:
     mean, low, high = ltr.confidence_interval([1.0, 2.0, 3.0])
     assert mean == 2.0

@@ -1,0 +1,84 @@
+"""The exam of a common model at the end of each task: all clients' test tasks and the hold-out, each image once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from fedhpc.data.samples import Samples
+from fedhpc.data.timeline import Timeline
+from fedhpc.federated.records import Sink
+from fedhpc.federated.state import Progress
+from fedhpc.medical.scores import Moment, task_records
+from fedhpc.train.local import LocalTrainer
+
+Answer = tuple[np.ndarray, np.ndarray]
+"""Indices of samples int64 [n], and their class scores float32 [n, C]."""
+
+
+class TaskExam:
+    """Implements `fedhpc.federated.evaluation.Exam`.
+
+    A common model is the same for every client, so each image passes through it once, on one of the ranks.
+
+    Args:
+        timeline: who is tested on what.
+        labels: int [num_samples] class of every sample.
+        read: indices -> samples on the rank's device.
+        rounds_per_task: rounds of each task; other moments are passed over.
+        batch_size: samples per forward pass.
+        model: name of the evaluated model in the records.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        labels: np.ndarray,
+        read: Callable[[np.ndarray], Samples],
+        rounds_per_task: int,
+        batch_size: int,
+        model: str = "broadcast_next",
+    ) -> None:
+        self._timeline, self._labels, self._read = timeline, labels, read
+        self._rounds, self._batch, self._model = rounds_per_task, batch_size, model
+        tested = [rows for client in timeline.test for rows in client]
+        self._asked = np.unique(np.concatenate([*tested, timeline.holdout]))
+
+    def evaluate(self, trainer: LocalTrainer, share: int, shares: int) -> Answer:
+        """Class scores of every `shares`-th sample, beginning with `share`."""
+        mine = self._asked[share::shares]
+        trainer.objective.eval()
+        scores = []
+        with torch.no_grad():
+            for start in range(0, len(mine), self._batch):
+                x = self._read(mine[start : start + self._batch]).x
+                scores.append(trainer.objective.predict(trainer.transform(x, None, False)).float().cpu().numpy())
+        trainer.objective.train()
+        return mine, np.concatenate(scores) if scores else np.zeros((0, 0), dtype=np.float32)
+
+    def record(self, sink: Sink, progress: Progress, answers: Sequence[Answer]) -> None:
+        """Root: scores of every client's tasks and of the hold-out, where a task has just ended."""
+        if progress.round == 0 or progress.round % self._rounds:
+            return
+        indices = np.concatenate([rows for rows, _ in answers])
+        logits = np.concatenate([scores for rows, scores in answers if len(rows)])[np.argsort(indices)]
+        moment = Moment(progress.round, progress.seconds_train, self._model)
+        for client, tasks in enumerate(self._timeline.test):
+            for task, rows in enumerate(tasks):
+                self._write(sink, moment, logits, rows, client, task)
+        self._write(sink, moment, logits, self._timeline.holdout, None, None)
+
+    def _write(
+        self, sink: Sink, moment: Moment, logits: np.ndarray, rows: np.ndarray, client: int | None, task: int | None
+    ) -> None:
+        if not len(rows):
+            return
+        timeline = self._timeline
+        found = logits[np.searchsorted(self._asked, rows)]
+        groups = len(timeline.group_names)
+        for record in task_records(moment, found, self._labels[rows], timeline.group[rows], groups, client, task):
+            value = float("nan") if record.value is None else record.value
+            where = {name: at for name in ("client", "task", "model") if (at := getattr(record, name)) is not None}
+            sink.record(record.what, value, record.unit, record.round, record.seconds, **where)
