@@ -19,7 +19,7 @@ from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report.results import PlannedTrial
 from fedhpc.report.trial_files import CONFIG, DONE, PLAN, is_sweep, plan_text, read_plan
 from fedhpc.runs.environment import describe_environment
-from fedhpc.runs.rundir import write_atomically
+from fedhpc.runs.rundir import BATCH_FILES, write_atomically
 from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan
 from fedhpc.sweep.plan import plan_text as text_of
@@ -104,7 +104,7 @@ def _write(folder: Path, config: SweepConfig, plan: Plan) -> None:
         planned = {**{t.id: t for t in before.planned}, **planned}
         environments = {**(before.environments or {}), **environments}
         names = list(dict.fromkeys([*before.criteria, *names]))
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(entry.name not in BATCH_FILES for entry in folder.iterdir()):
         raise ConfigError(f"{folder}: is not empty and holds no sweep; choose another --out")
     (folder / "log").mkdir(parents=True, exist_ok=True)
     about = {"planned with": fedhpc.__version__, "profile": plan.profile}

@@ -13,7 +13,7 @@ from fedhpc.config import load, load_config
 from fedhpc.errors import DONE, FAILED, ConfigError, FedhpcError
 from fedhpc.launch import SCHEDULERS, JobRequest, Site, parse_time, render
 from fedhpc.launch.schedulers import KNOWN
-from fedhpc.runs.rundir import default_path, write_atomically
+from fedhpc.runs.rundir import BATCH_FILES, default_path, write_atomically
 
 TAKES_OVERRIDES = True
 HELP = """Write the batch script of a job into its directory and hand it to the scheduler.
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         return DONE
     script = Path(job.script)
     try:
-        (script.parent / "log").mkdir(parents=True, exist_ok=True)
+        (script.parent / BATCH_FILES[1]).mkdir(parents=True, exist_ok=True)
         write_atomically(script, text)
         script.chmod(0o755)
     except OSError as error:
@@ -81,7 +81,7 @@ def _request(args: argparse.Namespace, overrides: list[str]) -> JobRequest:
         mode=args.mode,
         command=(args.mode, os.path.abspath(config), *overrides),
         out=str(out),
-        script=str(out / "job.sh"),
+        script=str(out / BATCH_FILES[0]),
         directory=os.getcwd(),
         nodes=args.nodes,
         ranks_per_node=args.ranks_per_node,

@@ -12,6 +12,8 @@ from typing import IO, Any
 from fedhpc.errors import ConfigError, FedhpcError
 
 CONFIG, ENVIRONMENT, METRICS, DONE = "config.yaml", "environment.json", "metrics.jsonl", "done"
+BATCH_FILES = ("job.sh", "log")
+"""What `fedhpc submit` leaves in a directory before anything runs there."""
 _RUN_FILES = (CONFIG, METRICS, DONE, "checkpoints")
 
 
