@@ -106,6 +106,21 @@ class FarAway(FedAvg):
         return {"delta": delta}
 
 
+@dataclass(frozen=True)
+class RuinsItsState(Scaffold):
+    """One client's contribution is fine, but what it would keep is not a number."""
+
+    def client_update(self, server: Vectors, client: Vectors, local: LocalTraining) -> Vectors:
+        result = super().client_update(server, client, local)
+        return {**result, "control": result["control"] * (float("nan") if local.client == 1 else 1)}
+
+
+def test_a_client_whose_new_state_is_not_a_number_is_skipped_too() -> None:
+    f = federate(RuinsItsState(), rounds=2).run()
+    assert [list(d) for d in f.sink.diverged] == [[1], [1]]
+    assert set(f.recorder.borders[-1].clients) == {0, 2}
+
+
 @pytest.mark.parametrize(("size", "skipped"), [(2047.9, False), (2048.0, True), (1e30, True)])
 def test_a_change_outside_the_grid_counts_as_diverged_and_is_never_saturated(size: float, skipped: bool) -> None:
     f = federate(FarAway(size=size), rounds=1).run()
