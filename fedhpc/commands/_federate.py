@@ -148,6 +148,7 @@ def _federation(
     """Build the federation, restore what was saved, and run the loop."""
     from fedhpc.comm.deadline import Deadline
     from fedhpc.commands import _federation as build
+    from fedhpc.commands._domains import build_exam
     from fedhpc.commands._saving import RunSaver, restore
     from fedhpc.commands._sink import RunSink
     from fedhpc.federated.cohorts import SampledCohorts, cohort_size
@@ -182,7 +183,7 @@ def _federation(
     engine = Engine(
         world,
         config.algorithm,
-        build.build_trainer(config, model, transform),
+        build.build_trainer(config, model, transform, data),
         clients,
         SampledCohorts(len(clients.num_train), size, config.seed),
         build.engine_settings(config),
@@ -191,6 +192,7 @@ def _federation(
         saver=saver,
         stop_requested=stop_requested,
         personalizer=build.build_personalizer(config, len(data.store.manifest.classes)),
+        exam=build_exam(config, data, device),
     )
     stored = _latest(session, folder)
     kept = restore(world, engine, stored)

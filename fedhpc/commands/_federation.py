@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhpc import registry
 from fedhpc.comm.world import World
+from fedhpc.commands import _domains
 from fedhpc.config import RunConfig
 from fedhpc.data.partition import Partition
 from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
@@ -51,8 +52,10 @@ def open_data(world: World, config: RunConfig) -> OpenedData:
     if world.is_root:
         try:
             store = open_store(config.data.dataset, root)
-            opened = OpenedData(store, config.partition.split(store.table, config.seed))
-            check_clients(config, opened.partition)
+            table = _domains.with_split(config, store.table)
+            partition = config.partition.split(table, config.seed)
+            check_clients(config, partition)
+            opened = OpenedData(store, _domains.check_environments(config, table, partition))
         except FedhpcError as error:
             problem = error
     world.agree(problem)
@@ -140,33 +143,41 @@ def build_transform(config: RunConfig, store: Store) -> Transform:
     return Transform(store.manifest.pixel_max, mean, std, t.flip, t.crop_pad, getattr(torch, config.model.dtype))
 
 
-def build_trainer(config: RunConfig, model: Network, transform: Transform) -> LocalTrainer:
+def build_trainer(config: RunConfig, model: Network, transform: Transform, data: OpenedData) -> LocalTrainer:
     """Model, objective, solver and batches of one rank."""
-    from fedhpc.data.batches import ShuffledBatches, SupportQueryBatches
+    from fedhpc.data.batches import BatchPlan, ShuffledBatches, SupportQueryBatches
     from fedhpc.tensors.vector import ParameterVector
     from fedhpc.train.local import LocalSettings, LocalTrainer
     from fedhpc.train.solver import LocalSolver
 
     local = config.local
     vector: ParameterVector = ParameterVector(model)
-    objective = _objective(config, model, vector)
+    objective = _objective(config, model, vector, data.store.table.num_environments)
     solver = LocalSolver(vector, objective, _optimizer(config), local.clip)
-    kind = SupportQueryBatches if objective.minibatches_per_step == 2 else ShuffledBatches
-    batches = kind(config.seed, local.batch_size, local.epochs, local.steps)
     settings = LocalSettings(config.seed, local.lr, local.lr_decay, local.weight_decay)
+    if _domains.per_environment(config):
+        plan = _domains.environment_batches(config, data)
+        return LocalTrainer(vector, objective, solver, transform, plan, settings, plan.environments)
+    kind = SupportQueryBatches if objective.minibatches_per_step == 2 else ShuffledBatches
+    batches: BatchPlan = kind(config.seed, local.batch_size, local.epochs, local.steps)
     return LocalTrainer(vector, objective, solver, transform, batches, settings)
 
 
-def _objective(config: RunConfig, model: Network, vector: ParameterVector) -> Objective:
-    """The local objective: what personalisation needs, else `local.objective`."""
-    personal = config.personalize
-    name = config.local.objective if personal.method == "none" else personal.method
+def _objective(config: RunConfig, model: Network, vector: ParameterVector, num_environments: int) -> Objective:
+    """The local objective: what personalisation needs, else `local.objective`; the same on every rank."""
+    import torch
+
+    from fedhpc.objectives._domains import DomainObjective
+
+    personal, kind = config.personalize, _domains.objective_class(config)
     options: dict[str, Any] = {}
-    if name == "maml":
+    if issubclass(kind, DomainObjective):
+        options = {"setting": _domains.setting_of(config, num_environments)}
+        torch.manual_seed(derive(config.seed, "objective") % 2**63)  # a discriminator's first weights
+    elif personal.method == "maml":
         options = {key: getattr(personal, key) for key in ("inner_lr", "inner_steps", "order", "delta")}
         options["weight_decay"] = config.local.weight_decay
-    objective: Objective = registry.load("fedhpc.objectives", name).OBJECTIVE(model, vector, **options)
-    return objective
+    return kind(model, vector, **options)
 
 
 def build_personalizer(config: RunConfig, num_classes: int) -> Personalizer | None:
@@ -240,12 +251,15 @@ def unused_settings(config: RunConfig) -> list[str]:
         found.append("local.momentum has no effect with local.optimizer: adam")
     if config.aggregation.dtype == "float32":
         found.append("aggregation.dtype: float32 gives up equal bits on different numbers of ranks")
+    if config.generalize.test_envs and config.aggregation.buffers == "keep_local":
+        found.append("held-out environments are evaluated with the initial batch norm statistics: buffers stay local")
     return found
 
 
 def partition_report(data: OpenedData) -> dict[str, Any]:
     """Who owns what, for partition.json."""
     return {
+        "environments": list(data.store.manifest.environments),
         "clients": data.partition.counts(data.store.table),
         "unused": data.partition.unused,
         "notes": list(data.partition.notes),

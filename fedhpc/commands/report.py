@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedhpc.errors import DONE, ConfigError
+
+if TYPE_CHECKING:
+    from fedhpc.report.domainbed import SweepReport
 
 HELP = """Write tables and plots of one or several runs, or of a sweep, from their records alone.
 
@@ -22,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="run directory, or a folder of runs")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where the report goes")
-    sweeps = parser.add_argument_group("for a sweep")
+    sweeps = parser.add_argument_group("for a sweep, or for runs that hold environments out")
     sweeps.add_argument("--style", choices=("fedhpc", "domainbed"), help="layout of text and LaTeX (default: fedhpc)")
     sweeps.add_argument("--criteria", metavar="NAME,NAME", help="how models are selected (default: the sweep's)")
     sweeps.add_argument("--compat", action="store_true", help="DomainBed's rules for ties, NaN and unfinished trials")
@@ -32,20 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
     from fedhpc.report import domainbed, report
+    from fedhpc.report.federations import federated_results, read_federations
     from fedhpc.report.sweeps import reads
 
     asked = args.style or args.criteria or args.compat or args.json
-    if asked or any(reads(directory) for directory in args.directories):
+    names = args.criteria.split(",") if args.criteria else None
+    if any(reads(directory) for directory in args.directories):
         if len(args.directories) != 1:
             raise ConfigError("a sweep is reported on alone: give one directory")
-        names = args.criteria.split(",") if args.criteria else None
         compat = args.compat or None
-        swept = domainbed.report_sweep(args.directories[0], args.out, args.style or "fedhpc", names, compat)
-        print(swept.json if args.json else swept.text, end="")
-        if not args.json:
-            print(f"\nreport in {swept.directory}: {', '.join(sorted(f.name for f in swept.files))}")
+        _tell(domainbed.report_sweep(args.directories[0], args.out, args.style or "fedhpc", names, compat), args.json)
         return DONE
+    federations = read_federations(args.directories)
+    if asked and federations is None:
+        raise ConfigError("--style, --criteria, --compat and --json are for sweeps and runs with generalize.test_envs")
     written = report(args.directories, args.out)
-    print(written.text.rstrip())
-    print(f"\nreport in {written.directory}: {', '.join(sorted(f.name for f in written.files))}")
+    if not args.json:
+        print(written.text.rstrip())
+        print(f"\nreport in {written.directory}: {', '.join(sorted(f.name for f in written.files))}")
+    if federations is not None:
+        compat = args.compat or args.style == "domainbed"
+        found = federated_results(federations, names, compat)
+        _tell(domainbed.write_report(found, written.directory, args.style or "fedhpc"), args.json)
     return DONE
+
+
+def _tell(swept: SweepReport, as_json: bool) -> None:
+    print(swept.json if as_json else swept.text, end="")
+    if not as_json:
+        print(f"\nreport in {swept.directory}: {', '.join(sorted(f.name for f in swept.files))}")

@@ -91,7 +91,15 @@ class LocalConfig(Section):
     clip: Annotated[float | None, _POSITIVE, "largest L2 norm of the whole gradient"] = None
     epochs: Annotated[int | None, _AT_LEAST_1] = None
     steps: Annotated[int | None, _AT_LEAST_1] = None
-    batch_size: Annotated[int, _AT_LEAST_1] = 50
+    batch_size: Annotated[int, _AT_LEAST_1, "samples per step; per environment, where those have their own"] = 50
+    batches: Annotated[
+        Literal["auto", "mixed", "per_environment"],
+        "one minibatch a step, or one of each environment of the client; auto: what the objective wants",
+    ] = "auto"
+    hparams: Annotated[dict[str, bool | int | float], "the objective's own hyperparameters; missing: defaults"] = field(
+        default_factory=dict
+    )
+    profile: Annotated[Literal["paper", "head"], "variant of groupdro, mldg, dann and cdann"] = "paper"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +107,20 @@ class LocalConfig(Section):
             raise ConfigError(f"steps ({self.steps}) and epochs ({self.epochs}) exclude each other; set one to null")
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
+
+
+@dataclass(frozen=True)
+class GeneralizeConfig(Section):
+    """Environments that no client has and every evaluation is tested on."""
+
+    test_envs: Annotated[tuple[int, ...], _AT_LEAST_0, "numbers of the environments that are held out"] = ()
+    holdout_fraction: Annotated[float, Limits(above=0, below=1), "share of each environment for validation"] = 0.2
+    stratified: Annotated[bool, "split every class in the same proportion"] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.test_envs)) < len(self.test_envs):
+            raise ConfigError(f"test_envs names an environment twice: {list(self.test_envs)}")
 
 
 @dataclass(frozen=True)
@@ -184,6 +206,7 @@ class RunConfig(Section):
     local: LocalConfig = field(default_factory=LocalConfig)
     cohort: CohortConfig = field(default_factory=CohortConfig)
     personalize: PersonalizeConfig = field(default_factory=PersonalizeConfig)
+    generalize: GeneralizeConfig = field(default_factory=GeneralizeConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -197,6 +220,11 @@ class RunConfig(Section):
             raise ConfigError(
                 f"local.objective is '{local.objective}' but personalize.method '{personal}' brings its own objective; "
                 "set one of them to its default"
+            )
+        if personal != "none" and self.generalize.test_envs:
+            raise ConfigError(
+                f"generalize.test_envs holds environments out, where personalize.method '{personal}' has no samples to "
+                "adapt to; set one of them to its default"
             )
         check = getattr(self.algorithm, "check_local", None)
         if check is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,9 +26,17 @@ class StudyConfig(Section):
     settings: Annotated[dict[str, Any], "dotted keys and values that replace those of every run"] = field(
         default_factory=dict
     )
+    vary: Annotated[dict[str, list[Any]], "dotted keys and the values that every run takes in turn, combined"] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key, values in self.vary.items():
+            if not values or len({_text(v) for v in values}) < len(values):
+                raise ConfigError(f"vary.{key} must list different values, got {values}")
+            if key == "seed":
+                raise ConfigError("vary.seed: seeds are listed under seeds")
         for name in ("runs", "seeds"):
             values = getattr(self, name)
             if not values:
@@ -37,7 +47,7 @@ class StudyConfig(Section):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study; `name` is its directory in the study's directory."""
+    """One run of a study; `name` is its directory in the study's directory: file, varied values, seed."""
 
     name: str
     config: RunConfig
@@ -58,27 +68,36 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str]) -> list[PlannedRu
     """
     own, rest = _split(overrides)
     files = [Path(p) for p in paths]
-    trees = {file: read_yaml(str(file)) for file in files}
-    if len(files) == 1 and "runs" in trees[files[0]]:
+    if len(files) == 1 and "runs" in read_yaml(str(files[0])):
         study = load(StudyConfig, str(files[0]), own)
         files = [files[0].parent / run for run in study.runs]
-        trees = {file: read_yaml(str(file)) for file in files}
     else:
         study = from_tree(StudyConfig, merge_options({"runs": [str(f) for f in files]}, parse_options(own)), "study")
     names = [file.stem for file in files]
     if len(set(names)) != len(names):
         raise ConfigError(f"study: two configuration files have the same name, and so would their runs: {names}")
+    combined = [dict(zip(study.vary, values, strict=True)) for values in product(*study.vary.values())]
     planned = []
     for turn, seed in enumerate(study.seeds):
         turned = files[turn % len(files) :] + files[: turn % len(files)]
-        planned += [_run(file, trees[file], seed, study.settings, rest) for file in turned]
+        for varied in combined:
+            planned += [_run(file, varied, seed, study.settings, rest) for file in turned]
+    if len({run.name for run in planned}) < len(planned):
+        raise ConfigError("study: two runs would share a directory; vary values that differ in letters and digits")
     return planned
 
 
-def _run(file: Path, tree: Mapping[str, Any], seed: int, settings: Mapping[str, Any], rest: list[str]) -> PlannedRun:
-    values = {**settings, "seed": seed}
+def _run(file: Path, varied: Mapping[str, Any], seed: int, settings: Mapping[str, Any], rest: list[str]) -> PlannedRun:
+    values = {**settings, **varied, "seed": seed}
     words = [*(f"--{key}={_text(value)}" for key, value in values.items()), *rest]
-    return PlannedRun(f"{file.stem}-seed{seed}", load(RunConfig, str(file), words))
+    parts = [file.stem, *(f"{key.rpartition('.')[2]}{_in_name(value)}" for key, value in varied.items())]
+    return PlannedRun("-".join([*parts, f"seed{seed}"]), load(RunConfig, str(file), words))
+
+
+def _in_name(value: Any) -> str:
+    """A value as part of a directory's name."""
+    text = "+".join(map(_text, value)) if isinstance(value, (list, tuple)) else _text(value)
+    return re.sub(r"[^A-Za-z0-9.+_-]", "_", text)
 
 
 def _text(value: Any) -> str:

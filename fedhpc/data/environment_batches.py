@@ -1,7 +1,11 @@
-"""One minibatch of every training environment per step, drawn with replacement; numpy only."""
+"""One minibatch of every training environment per step; numpy only.
+
+A trial draws with replacement, as the original does; a federated client goes through its samples in epochs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,3 +60,48 @@ class EnvironmentBatches:
         within = (stream.random(self.batch_size) * counts[chosen]).astype(np.int64)
         positions: np.ndarray = order[starts[chosen] + within]
         return positions
+
+
+@dataclass(frozen=True)
+class ClientEnvironmentBatches:
+    """One minibatch of each environment that a client has, per local step; a `BatchPlan`.
+
+    Every environment passes in fresh permutations of its own, from the stream `batches/<client>/<round>/<environment>`.
+    A minibatch has `batch_size` samples, or all of an environment that has fewer; nothing repeats inside it.
+
+    Attributes:
+        seed: the run's seed.
+        batch_size: samples of each environment per step.
+        owned: per client, the environment of each of its training samples, in their order.
+        epochs: passes over the client's largest environment per round; exactly one of `epochs` and `steps` is set.
+        steps: local steps per round.
+    """
+
+    seed: int
+    batch_size: int
+    owned: Sequence[np.ndarray]
+    epochs: int | None = None
+    steps: int | None = None
+
+    def environments(self, client: int) -> list[int]:
+        """Environments of a client's training samples, ascending: that of each minibatch of a step."""
+        return [int(e) for e in np.unique(self.owned[client])]
+
+    def num_steps(self, num_samples: int) -> int:
+        """See `BatchPlan.num_steps`; here `num_samples` is that of the client's largest environment."""
+        return self.steps if self.steps is not None else (self.epochs or 0) * -(-num_samples // self.batch_size)
+
+    def batches(self, client: int, round: int, num_samples: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield one array of positions per environment and local step (see `BatchPlan.batches`)."""
+        positions = {e: np.flatnonzero(self.owned[client] == e) for e in self.environments(client)}
+        endless = [self._endless(client, round, e, own) for e, own in positions.items()]
+        for _ in range(self.num_steps(max(map(len, positions.values()), default=0))):
+            yield tuple(next(stream) for stream in endless)
+
+    def _endless(self, client: int, round: int, environment: int, own: np.ndarray) -> Iterator[np.ndarray]:
+        stream = generator(self.seed, "batches", client, round, environment)
+        size = min(self.batch_size, len(own))
+        while True:
+            order = stream.permutation(own)
+            for start in range(0, len(order), size):
+                yield order[start : start + size]

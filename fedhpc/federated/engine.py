@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
 from fedhpc.federated.buffers import Down, Order, Up
 from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
 from fedhpc.federated.cohorts import CohortPlan
-from fedhpc.federated.evaluation import AccuracySummary, evaluate_clients, summarize
+from fedhpc.federated.evaluation import AccuracySummary, Exam, evaluate_clients, summarize
 from fedhpc.federated.host import LAST, LOCAL_BUFFERS, MOVED, ClientObserver, Host
 from fedhpc.federated.personalize import Personalizer
 from fedhpc.federated.placement import CostTable, Placement
@@ -40,6 +41,7 @@ class Engine:
         stop_requested: asked at round borders whether someone wants a checkpoint and a stop.
         observer: is shown every client's local result.
         personalizer: adapts the evaluated model to each client.
+        exam: what else each evaluated model is asked, such as about environments that no client has.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class Engine:
         stop_requested: Callable[[], bool] = lambda: False,
         observer: ClientObserver | None = None,
         personalizer: Personalizer | None = None,
+        exam: Exam | None = None,
     ) -> None:
-        self._personalizer = personalizer
+        self._personalizer, self._exam = personalizer, exam
         self._follow_all = follow_all = settings.follow_all or settings.evaluated_model == "avg_all"
         self._world, self._algorithm, self._trainer = world, algorithm, trainer
         self._data, self._cohorts, self._settings = data, cohorts, settings
@@ -233,12 +236,13 @@ class Engine:
                 place,
                 self._personalizer,
             )
-            gathered = world.gather((counts, bool(self._stop_requested())))
+            answers = self._answers(place) if self._exam else None
+            gathered = world.gather((counts, bool(self._stop_requested()), answers))
             verdict: tuple[float, bool, bool] | None = None
             summary: AccuracySummary | None = None
             if gathered is not None:
-                summary = summarize([c for found, _ in gathered for c in found])
-                verdict = (summary.mean, summary.reaches(self._settings.target), any(s for _, s in gathered))
+                summary = summarize([c for found, _, _ in gathered for c in found])
+                verdict = (summary.mean, summary.reaches(self._settings.target), any(s for _, s, _ in gathered))
             verdict = world.share(verdict)
         assert verdict is not None
         seconds = self.clock.now() - began
@@ -249,10 +253,21 @@ class Engine:
             self.progress.reached = (round, self.progress.seconds_train)
         if summary is not None:
             record_evaluation(self._sink, self.progress, summary, self._settings.evaluated_model, seconds)
+            if self._exam and gathered is not None:
+                self._exam.record(self._sink, self.progress, [a for _, _, a in gathered if a is not None])
         return reached, stop
 
-    def _evaluated(self) -> Callable[[int], None]:
-        """A function that puts the evaluated model into the trainer for one client.
+    def _answers(self, place: Callable[[int | None], None]) -> Any:
+        """This rank's part of the exam, with the global model in place."""
+        assert self._exam is not None
+        hosts = self.placement.ranks
+        if self._world.rank not in hosts:
+            return None
+        place(None)
+        return self._exam.evaluate(self._trainer, hosts.index(self._world.rank), len(hosts))
+
+    def _evaluated(self) -> Callable[[int | None], None]:
+        """A function that puts the evaluated model into the trainer for one client, or (None) for nobody.
 
         Only a model that was not just broadcast travels again.
         """
@@ -264,9 +279,9 @@ class Engine:
                 weights.copy_(self.server.model(which))
             self._world.broadcast_(weights)
 
-        def place(client: int) -> None:
+        def place(client: int | None) -> None:
             vector.weights.copy_(weights)
-            if self._settings.sums.buffers == "keep_local":
+            if client is not None and self._settings.sums.buffers == "keep_local":
                 state = self.states.get(client)
                 vector.buffers.copy_(state[LOCAL_BUFFERS[0]])
                 vector.set_counters(state[LOCAL_BUFFERS[1]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,8 +14,22 @@ from fedhpc.timing import Stopwatch
 from fedhpc.train.evaluate import Counts, evaluate
 from fedhpc.train.local import LocalTrainer
 
+if TYPE_CHECKING:
+    from fedhpc.federated.records import Sink
+    from fedhpc.federated.state import Progress
+
 _THRESHOLD_SLACK = 1e-12
 """0.8 computed as 0.7999999999999999 counts as reached."""
+
+
+class Exam(Protocol):
+    """What every evaluated model is asked beside its accuracy on the clients, shared out over the ranks."""
+
+    def evaluate(self, trainer: LocalTrainer, share: int, shares: int) -> Any:
+        """One of `shares` parts of the work, with the model in the trainer; returns something small."""
+
+    def record(self, sink: Sink, progress: Progress, answers: Sequence[Any]) -> None:
+        """Root: put the parts together and write them down."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,7 @@ def evaluate_clients(
     data: ClientData,
     batch_size: int,
     clock: Stopwatch,
-    place: Callable[[int], None],
+    place: Callable[[int | None], None],
     personalizer: Personalizer | None = None,
 ) -> list[tuple[int, Counts]]:
     """Evaluate a model on the test samples of the given clients, each on its own.

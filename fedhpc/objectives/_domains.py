@@ -29,6 +29,7 @@ class DomainObjective(Objective):
     """
 
     needs_two_environments: ClassVar[bool] = True
+    by_environment: ClassVar[bool] = True
     step: int
 
     def __init__(self, model: nn.Module, vector: ParameterVector, setting: Setting | None = None) -> None:

@@ -53,11 +53,15 @@ class Objective(nn.Module):
     Attributes:
         minibatches_per_step: how many minibatches one step draws from a client's samples.
         min_environments: fewest environments it is defined for.
+        min_rows: fewest samples of an environment that it needs in a step.
+        by_environment: whether a step takes one minibatch of each environment.
         space: its own hyperparameters, beside those that all have (`fedhpc.objectives.hparams`).
     """
 
     minibatches_per_step: ClassVar[int] = 1
     min_environments: ClassVar[int] = 1
+    min_rows: ClassVar[int] = 1
+    by_environment: ClassVar[bool] = False
     space: ClassVar[Mapping[str, HParam]] = {}
 
     def __init__(self, model: nn.Module, vector: ParameterVector) -> None:

@@ -23,6 +23,7 @@ class BatchMixup(DomainObjective):
 
     space: ClassVar[Mapping[str, HParam]] = {"batch_mixup_alpha": HParam(1.0, PowerOf(10, -1, 1))}
     needs_two_environments = False
+    by_environment = False
 
     def backward(self, minibatches: list[Batch]) -> StepReport:
         """See `Objective.backward`."""

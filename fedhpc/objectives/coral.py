@@ -26,6 +26,8 @@ def distance(a: Tensor, b: Tensor) -> Tensor:
 class Coral(Alignment):
     """Deep CORAL with means (Sun and Saenko, 2016)."""
 
+    min_rows = 2
+
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """See `Alignment.distance`."""
         return distance(a, b)

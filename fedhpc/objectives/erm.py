@@ -13,6 +13,7 @@ class Erm(DomainObjective):
     """Cross-entropy averaged over the samples of all minibatches together (Vapnik, 1998)."""
 
     needs_two_environments = False
+    by_environment = False
 
     def backward(self, minibatches: list[Batch]) -> StepReport:
         """See `Objective.backward`."""

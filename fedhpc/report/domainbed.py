@@ -65,6 +65,16 @@ def report_sweep(
         raise ConfigError(f"no style '{style}'; there are: {', '.join(get_args(Style))}")
     theirs_style = style == "domainbed"
     found = results(load(directory), names, theirs_style if compat is None else compat)
+    return write_report(found, directory / "report" if out is None else out, style)
+
+
+def write_report(found: SweepResults, target: Path, style: Style = "fedhpc") -> SweepReport:
+    """Write the files of a report on a sweep (see `report_sweep`).
+
+    Raises:
+        FedhpcError: they cannot be written.
+    """
+    theirs_style = style == "domainbed"
     text = original_text(found) if theirs_style else text_report(found)
     stem = "results" if theirs_style else "sweep"
     contents = {
@@ -75,7 +85,6 @@ def report_sweep(
         "choices.txt": "".join(f"{line}\n" for line in explanations(found)),
         "selected.sh": selected_jobs(found),
     }
-    target = directory / "report" if out is None else out
     try:
         target.mkdir(parents=True, exist_ok=True)
         files = tuple(_replace(target / name, content) for name, content in contents.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +48,15 @@ class LocalTrainer:
 
     Nothing of one client reaches the next: weights and buffers are set before each training, the optimizer is
     reset, and the random streams (batches, augmentation, dropout) are named by client and round.
+
+    Args:
+        vector: the model's weights.
+        objective: what a step minimises.
+        solver: takes the steps.
+        transform: raw samples to model input.
+        batches: which samples form a step.
+        settings: how clients train.
+        environments: the environments of a client's minibatches in a step, where those are of one environment each.
     """
 
     def __init__(
@@ -58,7 +67,9 @@ class LocalTrainer:
         transform: Transform,
         batches: BatchPlan,
         settings: LocalSettings,
+        environments: Callable[[int], Sequence[int]] | None = None,
     ) -> None:
+        self.environments = environments
         self.vector = vector
         self.objective = objective
         self.solver = solver
@@ -132,8 +143,11 @@ class LocalTraining:
         """Take this round's local steps; returns the weights y_i (a view that the next client overwrites)."""
         trainer = self._trainer
         noise = torch.Generator().manual_seed(derive(trainer.settings.seed, "augment", self.client, self.round) % 2**63)
+        places = trainer.environments(self.client) if trainer.environments else None
         for positions in trainer.batches.batches(self.client, self.round, self.num_samples):
-            report = trainer.solver.step([self._batch(p, noise) for p in positions], correction)
+            of: Sequence[int | None] = places or [None] * len(positions)
+            batches = [self._batch(p, noise, e) for p, e in zip(positions, of, strict=True)]
+            report = trainer.solver.step(batches, correction)
             if report.skip:
                 continue
             self._loss = report.loss if self._loss is None else self._loss + report.loss
@@ -150,6 +164,7 @@ class LocalTraining:
         """Loss averaged over the local steps; NaN before any."""
         return float(self._loss) / self.num_steps if self._loss is not None else float("nan")
 
-    def _batch(self, positions: np.ndarray, noise: torch.Generator) -> Batch:
+    def _batch(self, positions: np.ndarray, noise: torch.Generator, environment: int | None) -> Batch:
         index = torch.from_numpy(positions).to(self._samples.y.device)
-        return Batch(self._trainer.transform(self._samples.x[index], noise, True), self._samples.y[index])
+        x = self._trainer.transform(self._samples.x[index], noise, True)
+        return Batch(x, self._samples.y[index], environment)

@@ -12,6 +12,8 @@ from launcher import REPOSITORY, mpirun
 
 PROGRAMS = Path(__file__).parent / "programs"
 CONFIG = str(REPOSITORY / "configs" / "smoke" / "fedavg.yaml")
+DOMAINS = str(REPOSITORY / "configs" / "smoke" / "domains.yaml")
+DOMAINS_SHORT = ["--rounds=2", "--local.steps=4", "--checkpoint.every=0", "--evaluate.batch_size=100"]
 SHORT = ["--rounds=4", "--local.epochs=1", "--cohort.size=7", "--evaluate.every=2", "--checkpoint.every=0"]
 ALGORITHMS, METHODS = ("fedavg", "feddyn", "scaffold"), ("none", "maml", "proto")
 
@@ -27,6 +29,8 @@ def cases() -> dict[str, list[Any]]:
     found["served"] = [CONFIG, [*SHORT, *pinned, "--server.hosts_clients", "false"]]
     found["few-clients"] = [CONFIG, [*SHORT, "--partition.clients", "2", "--cohort.size", "1"]]
     found["batch-norm"] = [CONFIG, [*SHORT, "--rounds", "2", "--model.name", "mnist_cnn", "--model.hidden", "[64]"]]
+    for name, objective in (("domains", "groupdro"), ("domains-dann", "dann"), ("domains-mldg", "mldg")):
+        found[name] = [DOMAINS, [*DOMAINS_SHORT, "--local.objective", objective]]
     return found
 
 
@@ -37,9 +41,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, dic
     for ranks in (1, 2, 3, 4):
         done = mpirun(ranks, [PROGRAMS / "many_runs.py", folder], timeout=150)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return {
-        name: {n: json.loads((folder / f"{name}-{n}" / "done").read_text()) for n in (1, 2, 3, 4)} for name in cases()
-    }
+    return {name: {n: outcome(folder / f"{name}-{n}") for n in (1, 2, 3, 4)} for name in cases()}
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """What `done` says, and all that was recorded about environments."""
+    found: dict[str, Any] = json.loads((run / "done").read_text())
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    asked = [(r["what"], r["round"], r["environment"], r["value"]) for r in records if "environment" in r]
+    return {**found, "environments": asked}
 
 
 @pytest.mark.parametrize("name", list(cases()))
@@ -48,6 +58,13 @@ def test_weights_and_accuracy_are_equal_on_1_to_4_ranks(name: str, results: Any)
     assert len({done["weights_sha256"] for done in found.values()}) == 1
     assert len({done["final_client_accuracy"] for done in found.values()}) == 1
     assert {done["ranks"] for done in found.values()} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("name", [name for name in cases() if name.startswith("domains")])
+def test_accuracy_on_environments_is_equal_on_1_to_4_ranks(name: str, results: Any) -> None:
+    found = [done["environments"] for done in results[name].values()]
+    assert len(found[0]) == 3 * 5, "three evaluations, of both parts of one environment and one of three others"
+    assert all(other == found[0] for other in found[1:])
 
 
 def test_placement_changes_nothing_and_different_rules_do(results: Any) -> None:
