@@ -8,9 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from fedhpc.data.batches import ShuffledBatches, SupportQueryBatches
+from fedhpc.data.samples import Batch
 from fedhpc.errors import ConfigError
 from fedhpc.federated.algorithms.feddyn import FedDyn
 from fedhpc.federated.algorithms.scaffold import Scaffold
+from fedhpc.objectives.base import StepReport
+from fedhpc.objectives.erm import Erm
 from tests.federated.federation import Clients, federate, make_clients, mlp
 from tests.federated.known_bugs import (
     GRID,
@@ -98,6 +101,22 @@ def test_row_08_the_local_step_is_plain_sgd_on_g_plus_c_minus_ci() -> None:
     assert correction.abs().max() > 1e-2
     expected = first.vectors["weights"] - 0.1 * (Remembers.gradients[-1] + correction)
     torch.testing.assert_close(f.recorder.local[1, 1], expected)
+
+
+def test_a_client_without_a_usable_step_is_no_divergence_and_keeps_its_control() -> None:
+    # Prototypes of one class, queries of another: every step is skipped, and 0/(K·η) would be 0/0.
+    clients = make_clients((8, 8))
+    clients.trains[1].x.fill_(1)
+
+    class Skips(Erm):
+        def backward(self, minibatches: list[Batch]) -> StepReport:
+            report = super().backward(minibatches)
+            return StepReport(report.loss, skip=bool((minibatches[0].x == 1).all()))
+
+    f = run(Scaffold(), clients=clients, cohorts=[[0, 1]] * 2, rounds=2, objective=Skips)
+    assert f.sink.diverged == [{}, {}]
+    assert not control(f, 1).any()
+    assert control(f, 0).any()
 
 
 @pytest.mark.parametrize(("optimizer", "momentum"), [("sgd", 0.9), ("adam", 0.0)])

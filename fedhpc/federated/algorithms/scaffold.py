@@ -71,7 +71,9 @@ class Scaffold(FederatedAlgorithm):
         return {"delta": delta, "control_delta": (new - own) * (local.relative_size if repo else 1.0), "control": new}
 
     def _control(self, own: Tensor, c: Tensor, delta: Tensor, local: LocalTraining) -> Tensor:
-        """Option 2."""
+        """Option 2; a client that found no usable sample took no step and learned nothing about its gradient."""
+        if local.num_steps == 0:
+            return own
         steps = self.control_steps or local.num_steps
         lr = local.lr if self.profile == "canonical" else local.first_lr
         return own - c - delta / (steps * lr)
