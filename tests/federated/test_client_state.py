@@ -90,6 +90,33 @@ def test_precision_is_the_models() -> None:
     assert torch.equal(store.get(0)["control"], third)
 
 
+def test_beyond_the_budget_states_lie_on_disk_and_are_the_same() -> None:
+    store = ClientStateStore({"control": torch.zeros(100)}, budget=1000)  # room for two states of 400 bytes
+    states = {c: torch.arange(100.0) + c for c in range(5)}
+    for client, flat in states.items():
+        store.put(client, flat.clone())
+    assert store.num_spilled == 3
+    assert store.clients() == [0, 1, 2, 3, 4]
+    assert all(torch.equal(store.flat(c), flat) for c, flat in states.items())
+    for client in states:
+        store.put(client, states[client] * 2)
+    assert store.num_spilled == 3
+    assert all(torch.equal(store.get(c)["control"], flat * 2) for c, flat in states.items())
+
+
+@pytest.mark.parametrize("budget", [float("inf"), 0])
+def test_a_backup_is_put_back_whatever_happened_since(budget: float) -> None:
+    store = ClientStateStore({"control": torch.zeros(3)}, budget)
+    store.put(1, torch.ones(3))
+    backup = store.backup([1, 2])
+    store.put(1, torch.full((3,), 7.0))
+    store.put(2, torch.full((3,), 8.0))
+    store.restore(backup)
+    assert store.clients() == [1]
+    assert store.flat(1).tolist() == [1.0] * 3
+    assert store.flat(2).tolist() == [0.0] * 3
+
+
 HOMES = {0: 0, 1: 1, 2: 2, 3: 0, 4: 1, 5: 2, 6: 0}
 
 

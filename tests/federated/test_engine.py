@@ -27,6 +27,7 @@ from tests.federated.federation import (
     federate,
     make_clients,
     mlp,
+    norm_federation,
     same,
 )
 
@@ -162,6 +163,33 @@ def test_stopped_anywhere_and_resumed_ends_in_the_same_bits_and_records(name: st
     assert torch.equal(resumed.engine.server.model("avg_all"), whole.engine.server.model("avg_all"))
     evaluations = [(r, v) for f in (stopped, resumed) for w, v, r, _ in f.sink.records if w == "client_accuracy_mean"]
     assert evaluations == [(r, v) for w, v, r, _ in whole.sink.records if w == "client_accuracy_mean"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_warm_up_rounds_leave_no_trace(name: str) -> None:
+    def build() -> Federation:
+        cohorts = [[0, 1], [1, 2], [0, 2], [0, 1, 2]]
+        return norm_federation(ALGORITHMS[name], cohorts=cohorts, rounds=4, settings={"follow_all": True})
+
+    cold, warm = build().run(), build()
+    before = warm.weights.clone()
+    warm.engine.warm_up(2)
+    assert torch.equal(warm.weights, before)
+    assert warm.sink.records == []
+    assert warm.engine.progress.round == 0
+    assert warm.engine.progress.seconds_train == 0
+    assert warm.engine.states.clients() == []
+    warm.run()
+    assert all(same(a, b) for a, b in zip(cold.recorder.borders, warm.recorder.borders, strict=True))
+    assert [r[:1] + r[2:] for r in warm.sink.records] == [r[:1] + r[2:] for r in cold.sink.records]
+
+
+def test_a_run_may_go_on_past_its_target() -> None:
+    settings = {"target": 0.0001, "stop_at_target": False, "evaluate_every": 1}
+    f = federate(rounds=5, cohorts=[[0, 1, 2]] * 5, settings=settings).run()
+    assert f.engine.progress.round == 5
+    assert f.engine.progress.reached is not None
+    assert f.engine.progress.reached[0] < 5
 
 
 def test_checkpoints_come_at_their_rounds_and_not_at_once_after_a_resume() -> None:
