@@ -50,9 +50,9 @@ class Progress:
     sums: dict[str, tuple[Any, int]] = field(default_factory=dict)
 
     def add(self, name: str, value: Any) -> None:
-        """Take one value into a sum; tensors stay on their device."""
+        """Take one value into a sum, in double precision as checkpoints keep it; tensors stay on their device."""
         total, count = self.sums.get(name, (0.0, 0))
-        self.sums[name] = (total + value, count + 1)
+        self.sums[name] = (total + (value.double() if isinstance(value, Tensor) else value), count + 1)
 
 
 class Trial:

@@ -48,6 +48,17 @@ def test_a_trial_goes_on_where_it_was_stopped(digits: Store, algorithm: str) -> 
     assert [*first.without_times(), *second.without_times()] == whole.without_times()
 
 
+def test_an_interrupted_mean_is_the_same_to_the_last_bit(digits: Store) -> None:
+    """Losses are summed in double precision, as a checkpoint keeps them, so a long sum does not depend on the cut."""
+    spec = small("mixup", steps=42, checkpoint_freq=40)
+    whole, first = Kept(), Kept(stop_after=20)
+    run_trial(spec, digits, whole)
+    assert run_trial(spec, digits, first) is None
+    second = Kept(state=first.state)
+    run_trial(spec, digits, second)
+    assert [*first.without_times(), *second.without_times()] == whole.without_times()
+
+
 def test_records_have_roles_and_steps(digits: Store) -> None:
     sink = Kept()
     run_trial(small(test_envs=(0, 2)), digits, sink)

@@ -1,0 +1,84 @@
+"""A sweep under real mpirun: killed, gone on with by two jobs at once, it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from launcher import mpirun, start
+
+from fedhpc.report.selection import criteria
+from fedhpc.report.trial_files import METRICS, read_sweep
+from fedhpc.runs.records import read_records
+
+YAML = """
+sweep:
+  datasets: {rotated_digits: null}
+  algorithms: [erm, mixup, dann]
+  n_hparams: 1
+  n_trials: 1
+  steps: 12
+  checkpoint_freq: 6
+  hparams: {batch_size: 8}
+model: {name: mlp_features, hidden: [16]}
+device: {threads: 1, name: cpu}
+checkpoint: {seconds: 0.001}
+"""
+TRIALS, KILLED_AFTER = 30, 4
+
+
+def values(sweep: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All records that must repeat, by trial."""
+    return {
+        trial.run: [
+            (r.what, r.value, r.round, r.environment)
+            for r in read_records(sweep / trial.run / METRICS)
+            if r.what not in ("step_seconds", "memory_gib")
+        ]
+        for trial in read_sweep(sweep).trials
+    }
+
+
+def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(tmp_path: Path) -> None:
+    config, whole, broken = tmp_path / "small.yaml", tmp_path / "whole", tmp_path / "broken"
+    config.write_text(YAML, encoding="utf-8")
+
+    def command(out: Path, *more: str) -> list[str | Path]:
+        return ["-m", "fedhpc", "sweep", config, "--out", out, *more]
+
+    def status(out: Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(mpirun(1, command(out, "--status", "--json")).stdout)
+        return {key: found[key] for key in ("done", "running", "failed", "missing")}
+
+    undisturbed = mpirun(2, command(whole), timeout=120)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    expected = values(whole)
+    assert len(expected) == TRIALS
+
+    victim = start(2, command(broken))
+    end = time.monotonic() + 90
+    while len(list(broken.glob("queue/*.done"))) < KILLED_AFTER:
+        assert time.monotonic() < end, victim.out + victim.err
+        time.sleep(0.01)
+    assert victim.kill_all() == []
+    left = status(broken)
+    assert KILLED_AFTER <= left["done"] < TRIALS
+    assert left["failed"] == 0
+    assert sum(left.values()) == TRIALS
+
+    jobs = [start(2, command(broken)) for _ in range(2)]
+    assert [job.wait(timeout=120) for job in jobs] == [0, 0], jobs[0].err + jobs[1].err
+    assert status(broken) == {"done": TRIALS, "running": 0, "failed": 0, "missing": 0}
+    assert values(broken) == expected
+    taken_over = [json.loads(done.read_text())["attempts"] for done in broken.glob("trials/*/*/*/done")]
+    assert max(taken_over) == 2, "what the killed ranks had begun"
+    assert len(list(broken.glob("queue/*.done"))) == TRIALS
+
+    said = mpirun(1, ["-m", "fedhpc", "report", broken, "--json"])
+    tables = json.loads(said.stdout)["tables"]
+    assert [table["criterion"] for table in tables] == list(criteria())
+    cells = [cell for table in tables for row in table["rows"] for cell in row["cells"]]
+    assert len(cells) == 3 * 3 * 4
+    assert all(cell["mean"] is not None and not cell["missing"] for cell in cells)
