@@ -46,9 +46,9 @@ def report_sweep(
 ) -> SweepReport:
     """Report on one sweep, ours or DomainBed's.
 
-    Writes `sweep.txt`, `.tex`, `.csv`, `.json`, `choices.txt` (why each model was chosen) and `selected.sh` (commands
-    that train the chosen ones again); with the original's style `results.txt` and `results.tex` in place of the first
-    two.
+    Writes `sweep.txt`, `.tex`, `.csv`, `.json`, a plot per dataset (and of the averages) as PNG and SVG, `choices.txt`
+    (why each model was chosen) and `selected.sh` (commands that train the chosen ones again); with the original's
+    style `results.txt` and `results.tex` in place of the first two.
 
     Args:
         directory: the sweep's folder.
@@ -77,27 +77,30 @@ def write_report(found: SweepResults, target: Path, style: Style = "fedhpc") -> 
     theirs_style = style == "domainbed"
     text = original_text(found) if theirs_style else text_report(found)
     stem = "results" if theirs_style else "sweep"
-    contents = {
+    from fedhpc.report.sweep_plots import sweep_plots  # matplotlib: half a second
+
+    contents: dict[str, str | bytes] = {
         f"{stem}.txt": text,
         f"{stem}.tex": original_latex(found) if theirs_style else latex_report(found),
         "sweep.csv": csv_report(found),
         "sweep.json": json_report(found),
         "choices.txt": "".join(f"{line}\n" for line in explanations(found)),
         "selected.sh": selected_jobs(found),
+        **sweep_plots(found),
     }
     try:
         target.mkdir(parents=True, exist_ok=True)
         files = tuple(_replace(target / name, content) for name, content in contents.items())
     except OSError as error:
         raise FedhpcError(f"{target}: cannot be written: {error.strerror}; choose another place with --out") from None
-    return SweepReport(target, files, text, contents["sweep.json"], found)
+    return SweepReport(target, files, text, str(contents["sweep.json"]), found)
 
 
-def _replace(path: Path, content: str) -> Path:
+def _replace(path: Path, content: str | bytes) -> Path:
     """Write a file so that it is there whole or as it was before."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(content, encoding="utf-8")
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
