@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
 from fedhpc.federated.buffers import Down, Order, Up
 from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
 from fedhpc.federated.cohorts import CohortPlan
-from fedhpc.federated.evaluation import AccuracySummary, Exam, evaluate_clients, summarize
+from fedhpc.federated.evaluation import AccuracySummary, ClientExam, Exam, evaluate_clients, summarize
 from fedhpc.federated.host import LAST, LOCAL_BUFFERS, MOVED, ClientObserver, Host
 from fedhpc.federated.personalize import Personalizer
 from fedhpc.federated.placement import CostTable, Placement
@@ -23,6 +23,7 @@ from fedhpc.federated.records import NullSink, RoundTimes, Sink, record_evaluati
 from fedhpc.federated.server import Server
 from fedhpc.federated.state import EngineSettings, Outcome, Progress, Saver, Snapshot
 from fedhpc.timing import Stopwatch
+from fedhpc.train.extension import ClientExtension
 from fedhpc.train.local import LocalTrainer
 
 
@@ -42,6 +43,7 @@ class Engine:
         observer: is shown every client's local result.
         personalizer: adapts the evaluated model to each client.
         exam: what else each evaluated model is asked, such as about environments that no client has.
+        extensions: what clients carry and do beside the algorithm.
     """
 
     def __init__(
@@ -58,16 +60,17 @@ class Engine:
         stop_requested: Callable[[], bool] = lambda: False,
         observer: ClientObserver | None = None,
         personalizer: Personalizer | None = None,
-        exam: Exam | None = None,
+        exam: Exam | ClientExam | None = None,
+        extensions: Sequence[ClientExtension] = (),
     ) -> None:
-        self._personalizer, self._exam = personalizer, exam
+        self._personalizer, self._exam, self._extensions = personalizer, exam, extensions
         self._follow_all = follow_all = settings.follow_all or settings.evaluated_model == "avg_all"
         self._world, self._algorithm, self._trainer = world, algorithm, trainer
         self._data, self._cohorts, self._settings = data, cohorts, settings
         self._sink, self._saver, self._stop_requested = sink, saver, stop_requested
         self.clock = clock or Stopwatch()
         self.placement = Placement.build(data.num_train, world.size, settings.root_hosts, settings.balanced)
-        self._host = Host(algorithm, trainer, data, settings.sums, self.clock, follow_all, observer)
+        self._host = Host(algorithm, trainer, data, settings.sums, self.clock, follow_all, observer, extensions)
         vector, traffic = trainer.vector, algorithm.traffic
         sizes = (len(vector), vector.buffers.numel(), vector.num_counters, cohorts.largest)
         self._down = Down(traffic.broadcast, *sizes, dtype=vector.weights.dtype)
@@ -93,7 +96,14 @@ class Engine:
         if self._settings.sums.buffers == "keep_local":
             values = (vector.buffers.to("cpu", copy=True), vector.counters().to(vector.weights.dtype))
             state.update(zip(LOCAL_BUFFERS, values, strict=True))
+        for extension in self._extensions:
+            state.update(extension.initial())
         return state
+
+    def continue_from(self, previous: Engine) -> None:
+        """Go on where another engine of the same clients and model ended, with other data or settings."""
+        self.server, self.progress, self.states = previous.server, previous.progress, previous.states
+        self.placement, self.costs = previous.placement, previous.costs
 
     def snapshot(self) -> Snapshot:
         """The state at this round border."""
@@ -226,7 +236,12 @@ class Engine:
         """Evaluate all clients; returns whether the target is reached and whether someone asked to stop."""
         world, began = self._world, self.clock.now()
         with self.clock.phase("evaluation", round=round):
-            place = self._evaluated()
+            place, exam, answers = self._evaluated(), self._exam, None
+            also: Callable[[int], None] | None = None
+            if isinstance(exam, ClientExam):
+                by_client: list[tuple[int, Any]] = []
+                also = lambda c: by_client.append((c, exam.evaluate_client(self._trainer, c)))  # noqa: E731
+                answers = by_client
             counts = evaluate_clients(
                 self.placement.at_home(world.rank),
                 self._trainer,
@@ -235,8 +250,10 @@ class Engine:
                 self.clock,
                 place,
                 self._personalizer,
+                also,
             )
-            answers = self._answers(place) if self._exam else None
+            if exam is not None and not isinstance(exam, ClientExam):
+                answers = self._answers(exam, place)
             gathered = world.gather((counts, bool(self._stop_requested()), answers))
             verdict: tuple[float, bool, bool] | None = None
             summary: AccuracySummary | None = None
@@ -257,14 +274,13 @@ class Engine:
                 self._exam.record(self._sink, self.progress, [a for _, _, a in gathered if a is not None])
         return reached, stop
 
-    def _answers(self, place: Callable[[int | None], None]) -> Any:
+    def _answers(self, exam: Exam, place: Callable[[int | None], None]) -> Any:
         """This rank's part of the exam, with the global model in place."""
-        assert self._exam is not None
         hosts = self.placement.ranks
         if self._world.rank not in hosts:
             return None
         place(None)
-        return self._exam.evaluate(self._trainer, hosts.index(self._world.rank), len(hosts))
+        return exam.evaluate(self._trainer, hosts.index(self._world.rank), len(hosts))
 
     def _evaluated(self) -> Callable[[int | None], None]:
         """A function that puts the evaluated model into the trainer for one client, or (None) for nobody.
@@ -288,6 +304,9 @@ class Engine:
             else:
                 vector.buffers.copy_(buffers)
                 vector.set_counters(counters)
+            if client is not None:
+                for extension in self._extensions:
+                    extension.place(client, self.progress.round, self.states.get(client))
 
         return place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +30,17 @@ class Exam(Protocol):
 
     def record(self, sink: Sink, progress: Progress, answers: Sequence[Any]) -> None:
         """Root: put the parts together and write them down."""
+
+
+@runtime_checkable
+class ClientExam(Protocol):
+    """An exam of models that differ from client to client: each is asked at its client's home."""
+
+    def evaluate_client(self, trainer: LocalTrainer, client: int) -> Any:
+        """Ask one client's model, which is in the trainer; returns something small."""
+
+    def record(self, sink: Sink, progress: Progress, answers: Sequence[Any]) -> None:
+        """Root: write down the answers; one list of (client, answer) per rank."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,7 @@ def evaluate_clients(
     clock: Stopwatch,
     place: Callable[[int | None], None],
     personalizer: Personalizer | None = None,
+    also: Callable[[int], None] | None = None,
 ) -> list[tuple[int, Counts]]:
     """Evaluate a model on the test samples of the given clients, each on its own.
 
@@ -78,6 +90,7 @@ def evaluate_clients(
         clock: gets one phase per client.
         place: puts the evaluated model, with what is this client's own, into the trainer.
         personalizer: adapts it to the client's training samples.
+        also: called with each client while its model is in the trainer.
     """
     found = []
     for client in clients:
@@ -85,6 +98,8 @@ def evaluate_clients(
             place(client)
             predict = personalizer.predictor(trainer, data.train(client)) if personalizer else None
             counts = evaluate(trainer.objective, data.test(client), trainer.transform, batch_size, predict)
+            if also is not None:
+                also(client)
         found.append((client, counts))
     return found
 

@@ -14,6 +14,7 @@ from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.client_state import ClientStateStore
 from fedhpc.tensors.accumulator import add_weighted_, largest_entry, problem_with
 from fedhpc.timing import Stopwatch
+from fedhpc.train.extension import ClientExtension
 from fedhpc.train.local import LocalTrainer, LocalTraining
 
 BufferPolicy = Literal["average", "keep_local", "keep_global"]
@@ -70,7 +71,11 @@ class Host:
         clock: Stopwatch,
         follow_all: bool = False,
         observer: ClientObserver | None = None,
+        extensions: Sequence[ClientExtension] = (),
     ) -> None:
+        self._extensions = extensions
+        if extensions:
+            trainer.after_step = self._after_step
         self._algorithm = algorithm
         self._trainer = trainer
         self._data = data
@@ -134,15 +139,25 @@ class Host:
         local = self._trainer.begin(
             client, round, self._data.train(client), server["weights"], buffers.to(device), self._relative[client]
         )
+        for extension in self._extensions:
+            extension.begin(client, round, state)
+        if any(extension.moves_start for extension in self._extensions):
+            server = {**server, "weights": vector.weights.clone()}
         mine = {name: state[name].to(device) for name in self._algorithm.traffic.client_state}
         result = self._algorithm.client_update(server, mine, local)
         if self._observer:
             self._observer.client_done(round, client, vector.weights)
+        for extension in self._extensions:
+            result = {**result, **extension.end()}
         if self._follow_all:
             result = {**result, LAST: vector.weights}
         if keep_local:
             result = {**result, LOCAL_BUFFERS[0]: vector.buffers, LOCAL_BUFFERS[1]: vector.counters()}
         return local, result
+
+    def _after_step(self, num_steps: int) -> None:
+        for extension in self._extensions:
+            extension.after_step(num_steps)
 
     def _judge(self, result: Vectors) -> Verdict:
         """Check every unweighted vector: a sum is exact only if each is finite and inside the grid."""

@@ -57,6 +57,9 @@ class LocalTrainer:
         batches: which samples form a step.
         settings: how clients train.
         environments: the environments of a client's minibatches in a step, where those are of one environment each.
+
+    Attributes:
+        after_step: called with the number of local steps taken in this round, after each; None by default.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LocalTrainer:
         environments: Callable[[int], Sequence[int]] | None = None,
     ) -> None:
         self.environments = environments
+        self.after_step: Callable[[int], None] | None = None
         self.vector = vector
         self.objective = objective
         self.solver = solver
@@ -152,6 +156,8 @@ class LocalTraining:
                 continue
             self._loss = report.loss if self._loss is None else self._loss + report.loss
             self.num_steps += 1
+            if trainer.after_step is not None:
+                trainer.after_step(self.num_steps)
         return trainer.vector.weights
 
     def full_gradient(self) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class LocalSolver:
         groups = objective.optimizers()
         self._optimizers = {MAIN: self._optimizer, **{n: g.make(g.parameters) for n, g in groups.items()}}
         self._clip = clip
+        self._frozen: list[int] = []
         self._scratch = torch.empty_like(vector.weights)
 
     def reset(self, lr: float) -> None:
@@ -43,6 +44,17 @@ class LocalSolver:
             optimizer.state.clear()
         for group in self._optimizer.param_groups:
             group["lr"] = lr
+
+    def freeze(self, indices: Sequence[int]) -> None:
+        """From now on leave these parameters (indices into the layout) as they are, and move all others."""
+        self._frozen = list(indices)
+        for index, parameter in enumerate(self._vector.parameters):
+            parameter.requires_grad_(index not in self._frozen)
+
+    def forget(self) -> None:
+        """Let the optimizers forget in the middle of a local training."""
+        for optimizer in self._optimizers.values():
+            optimizer.state.clear()
 
     def step(self, minibatches: list[Batch], correction: Correction | None = None) -> StepReport:
         """One local step; returns what the objective reports (loss before the step)."""
@@ -79,9 +91,12 @@ class LocalSolver:
             optimizer.state[_parameters(optimizer)[int(index)]][entry] = value.clone()
 
     def _step_model(self, correction: Correction | None) -> None:
-        untouched = [] if correction else self._vector.untouched()
+        untouched = self._frozen if correction else self._vector.untouched()
         if correction:
             self._add_inside(correction)
+            for index in self._frozen:
+                slot = self._vector.layout[index]
+                self._vector.grads[slot.start : slot.stop] = 0
         if self._clip is not None:
             self._clip_(self._vector.grads)
         if correction and correction.decay:
