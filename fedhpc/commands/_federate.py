@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedhpc.comm.checks import check_shared, pinning_problems, refuse
+from fedhpc.commands._configs import is_medical, run_from
 from fedhpc.commands._session import Session
 from fedhpc.config import RunConfig, diff, parse_yaml
 from fedhpc.errors import DONE, STOPPED_EARLY, ConfigError, FedhpcError
@@ -103,7 +104,7 @@ def _open_directory(
 def _compare(directory: RunDirectory, config: RunConfig) -> None:
     """Refuse to go on with another configuration than the run began with."""
     file = directory.path / CONFIG
-    old = RunConfig.from_dict(parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file)).to_dict()
+    old = run_from(parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file)).to_dict()
     new = config.to_dict()
     keys = [key for key in diff(old, new) if key not in _HARMLESS]
     if keys:
@@ -139,6 +140,10 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory, show_ra
     clock = Stopwatch(torch.cuda.synchronize if pinning.device != "cpu" else None)
     log = directory.path / "log"
     with Watch(world, log, clock, config.hang_seconds, session.end_hung, log / f"rank-{world.rank:05d}.log"):
+        if is_medical(config):
+            from fedhpc.commands._medical_loop import federation
+
+            return federation(session, config, directory, pinning.device, clock)
         return _federation(session, config, directory, pinning.device, clock)
 
 
@@ -194,7 +199,7 @@ def _federation(
         personalizer=build.build_personalizer(config, len(data.store.manifest.classes)),
         exam=build_exam(config, data, device),
     )
-    stored = _latest(session, folder)
+    stored = latest(session, folder)
     kept = restore(world, engine, stored)
     if writer is not None:
         writer.truncate_to(kept)
@@ -208,7 +213,7 @@ def _federation(
     return engine, outcome
 
 
-def _latest(session: Session, folder: Any) -> Any:
+def latest(session: Session, folder: Any) -> Any:
     """The newest whole checkpoint, found and checked by root, known to all."""
     problem, stored = None, None
     if session.world.is_root:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fedhpc.commands._configs import load_run, run_from
 from fedhpc.commands._federate import federate
 from fedhpc.commands._session import Session, in_session
-from fedhpc.config import RunConfig, load_config
+from fedhpc.config import RunConfig
 from fedhpc.errors import DONE, FedhpcError
 from fedhpc.runs.rundir import default_path
 
@@ -52,9 +53,9 @@ def shared_config(session: Session, path: str, overrides: list[str]) -> RunConfi
     problem, config = None, None
     if session.world.is_root:
         try:
-            config = load_config(path, overrides)
+            config = load_run(path, overrides)
         except FedhpcError as error:
             problem = error
     session.world.agree(problem)
     tree = session.world.share(config.to_dict() if config else None)
-    return config or RunConfig.from_dict(tree or {})
+    return config or run_from(tree or {})

@@ -12,7 +12,7 @@ TAKES_OVERRIDES = True
 HELP = """Show how a medical scenario divides a dataset: clients x tasks x groups x classes.
 
 example:
-  fedhpc scenario configs/smoke/medical.yaml --scenario.clients 10 --out runs/scenario
+  fedhpc scenario configs/smoke/medical/cb.yaml --scenario.clients 10 --out runs/scenario
 
 Any key of the configuration can be given as an option: --section.key value. With --out the table is also written as
 text and JSON, with plots.

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fedhpc.commands._configs import load_run, run_from
 from fedhpc.commands._federate import BUSY, federate
 from fedhpc.commands._session import Session, in_session
 from fedhpc.config import PlannedRun, RunConfig, plan_study
@@ -71,9 +72,9 @@ def _shared_plan(session: Session, paths: list[str], overrides: list[str]) -> li
     planned: list[PlannedRun] = []
     if session.world.is_root:
         try:
-            planned = plan_study(paths, overrides)
+            planned = plan_study(paths, overrides, load_run)
         except FedhpcError as error:
             problem = error
     session.world.agree(problem)
     trees = session.world.share([(p.name, p.config.to_dict()) for p in planned])
-    return [(name, RunConfig.from_dict(tree)) for name, tree in trees]
+    return [(name, run_from(tree)) for name, tree in trees]

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedhpc.config import load, load_config
+from fedhpc.commands._configs import load_run
+from fedhpc.config import load
 from fedhpc.errors import DONE, FAILED, ConfigError, FedhpcError
 from fedhpc.launch import SCHEDULERS, JobRequest, Site, parse_time, render
 from fedhpc.launch.schedulers import KNOWN
@@ -70,7 +71,7 @@ def _request(args: argparse.Namespace, overrides: list[str]) -> JobRequest:
     if not config.is_file():
         raise ConfigError(f"{config}: no such file")
     site = load(Site, args.site, _site_options(args)) if args.site else _plain_site(args)
-    data_root = load_config(args.config, overrides).data.root if args.mode == "run" else None
+    data_root = load_run(args.config, overrides).data.root if args.mode == "run" else None
     if args.stage and data_root is None:
         raise ConfigError("--stage needs a run with data.root: an embedded dataset has no shards to copy")
     out = Path(os.path.abspath(args.out or default_path(args.config)))

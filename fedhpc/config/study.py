@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -45,6 +45,14 @@ class StudyConfig(Section):
                 raise ConfigError(f"{name} names something twice: {', '.join(map(str, values))}")
 
 
+Load = Callable[[str, Sequence[str]], RunConfig]
+"""Reads the configuration of a run: its file and command-line words."""
+
+
+def _load(path: str, words: Sequence[str]) -> RunConfig:
+    return load(RunConfig, path, words)
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a study; `name` is its directory in the study's directory: file, varied values, seed."""
@@ -53,7 +61,7 @@ class PlannedRun:
     config: RunConfig
 
 
-def plan_study(paths: Sequence[str], overrides: Sequence[str]) -> list[PlannedRun]:
+def plan_study(paths: Sequence[str], overrides: Sequence[str], load_run: Load = _load) -> list[PlannedRun]:
     """The runs of a study in the order in which they are done.
 
     Seed by seed, all configurations with each, so that what changes on the machine over hours meets all of them; the
@@ -62,6 +70,7 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str]) -> list[PlannedRu
     Args:
         paths: one study file, or several configuration files of runs.
         overrides: command-line words; keys of a study go to the study, all others to every run.
+        load_run: reads one run's file; where there are kinds of runs, it tells them apart.
 
     Raises:
         ConfigError: a file or key is wrong, or two runs would share a directory.
@@ -81,17 +90,19 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str]) -> list[PlannedRu
     for turn, seed in enumerate(study.seeds):
         turned = files[turn % len(files) :] + files[: turn % len(files)]
         for varied in combined:
-            planned += [_run(file, varied, seed, study.settings, rest) for file in turned]
+            planned += [_run(file, varied, seed, study.settings, rest, load_run) for file in turned]
     if len({run.name for run in planned}) < len(planned):
         raise ConfigError("study: two runs would share a directory; vary values that differ in letters and digits")
     return planned
 
 
-def _run(file: Path, varied: Mapping[str, Any], seed: int, settings: Mapping[str, Any], rest: list[str]) -> PlannedRun:
+def _run(
+    file: Path, varied: Mapping[str, Any], seed: int, settings: Mapping[str, Any], rest: list[str], load_run: Load
+) -> PlannedRun:
     values = {**settings, **varied, "seed": seed}
     words = [*(f"--{key}={_text(value)}" for key, value in values.items()), *rest]
     parts = [file.stem, *(f"{key.rpartition('.')[2]}{_in_name(value)}" for key, value in varied.items())]
-    return PlannedRun("-".join([*parts, f"seed{seed}"]), load(RunConfig, str(file), words))
+    return PlannedRun("-".join([*parts, f"seed{seed}"]), load_run(str(file), words))
 
 
 def _in_name(value: Any) -> str:

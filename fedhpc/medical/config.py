@@ -28,6 +28,18 @@ class MedicalConfig(RunConfig):
             raise ConfigError("partition has no place in a medical run: its scenario divides the samples")
         if self.local.steps is None:
             raise ConfigError("local.steps is required in a medical run (iterations per round, 5 in the paper)")
+        if self.local.objective not in ("erm", self.recipe.objective):
+            raise ConfigError(f"local.objective: recipe {self.recipe_name} brings its own ({self.recipe.objective})")
+        if self.personalize.method != "none" or self.generalize.test_envs or self.local.batches == "per_environment":
+            raise ConfigError("personalize, generalize and local.batches have no place in a medical run")
+        if self.cohort.size is not None or self.cohort.fraction is not None:
+            raise ConfigError("cohort has no place in a medical run: every client with samples of a task takes part")
+        traffic = self.algorithm.traffic
+        if self.recipe.own_weights and (traffic.client_state or len(traffic.broadcast) > 1):
+            raise ConfigError(
+                f"algorithm.name: {self.algorithm_name} compares clients with the common model, and with recipe "
+                f"{self.recipe_name} (head: {self.recipe.head}) they keep weights of their own; choose fedavg"
+            )
 
     @property
     def scenario_kind(self) -> str:

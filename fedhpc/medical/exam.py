@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +49,9 @@ class TaskExam:
 
     def evaluate(self, trainer: LocalTrainer, share: int, shares: int) -> Answer:
         """Class scores of every `shares`-th sample, beginning with `share`."""
-        mine = self._asked[share::shares]
+        return self._answer(trainer, self._asked[share::shares])
+
+    def _answer(self, trainer: LocalTrainer, mine: np.ndarray) -> Answer:
         trainer.objective.eval()
         scores = []
         with torch.no_grad():
@@ -65,20 +68,46 @@ class TaskExam:
         indices = np.concatenate([rows for rows, _ in answers])
         logits = np.concatenate([scores for rows, scores in answers if len(rows)])[np.argsort(indices)]
         moment = Moment(progress.round, progress.seconds_train, self._model)
-        for client, tasks in enumerate(self._timeline.test):
-            for task, rows in enumerate(tasks):
-                self._write(sink, moment, logits, rows, client, task)
-        self._write(sink, moment, logits, self._timeline.holdout, None, None)
+        answer = np.sort(indices), logits
+        for client in range(self._timeline.num_clients):
+            self._write_tasks(sink, moment, answer, client)
+        self._write(sink, moment, answer, self._timeline.holdout, None, None)
+
+    def _write_tasks(self, sink: Sink, moment: Moment, answer: Answer, client: int) -> None:
+        for task, rows in enumerate(self._timeline.test[client]):
+            self._write(sink, moment, answer, rows, client, task)
 
     def _write(
-        self, sink: Sink, moment: Moment, logits: np.ndarray, rows: np.ndarray, client: int | None, task: int | None
+        self, sink: Sink, moment: Moment, answer: Answer, rows: np.ndarray, client: int | None, task: int | None
     ) -> None:
         if not len(rows):
             return
-        timeline = self._timeline
-        found = logits[np.searchsorted(self._asked, rows)]
+        timeline, (asked, logits) = self._timeline, answer
+        found = logits[np.searchsorted(asked, rows)]
         groups = len(timeline.group_names)
         for record in task_records(moment, found, self._labels[rows], timeline.group[rows], groups, client, task):
             value = float("nan") if record.value is None else record.value
             where = {name: at for name in ("client", "task", "model") if (at := getattr(record, name)) is not None}
             sink.record(record.what, value, record.unit, record.round, record.seconds, **where)
+
+
+class OwnModelExam(TaskExam):
+    """The same where models differ from client to client: each is asked about its client's tasks and the hold-out.
+
+    Implements `fedhpc.federated.evaluation.ClientExam`; the hold-out's scores name the client.
+    """
+
+    def evaluate_client(self, trainer: LocalTrainer, client: int) -> Answer:
+        """Class scores of the client's model on all that it is asked."""
+        rows = [*self._timeline.test[client], self._timeline.holdout]
+        return self._answer(trainer, np.unique(np.concatenate(rows)))
+
+    def record(self, sink: Sink, progress: Progress, answers: Sequence[Any]) -> None:
+        """Root: scores of every client's model, where a task has just ended."""
+        if progress.round == 0 or progress.round % self._rounds:
+            return
+        moment = Moment(progress.round, progress.seconds_train, self._model)
+        by_client: dict[int, Answer] = dict(pair for found in answers for pair in found)
+        for client, answer in sorted(by_client.items()):
+            self._write_tasks(sink, moment, answer, client)
+            self._write(sink, moment, answer, self._timeline.holdout, client, None)

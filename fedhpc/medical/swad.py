@@ -30,25 +30,30 @@ class Segment(Generic[W]):
 
 
 class RunningMean(Generic[W]):
-    """Exact arithmetic mean of what is added; starts empty, so no model that came before counts."""
+    """Exact arithmetic mean of what is added; starts empty, so no model that came before counts.
+
+    Attributes:
+        total: sum of what was added, None while empty.
+        count: how many were added.
+    """
 
     def __init__(self) -> None:
-        self._total: Any = None
+        self.total: Any = None
         self.count = 0
 
     def add(self, value: W, times: int = 1) -> None:
         """Add a value that stands for `times` of them."""
         weighted: Any = value
         weighted = weighted * times
-        self._total = weighted if self._total is None else self._total + weighted
+        self.total = weighted if self.total is None else self.total + weighted
         self.count += times
 
     @property
     def mean(self) -> W:
         """Their mean."""
-        if self._total is None:
+        if self.total is None:
             raise ValueError("nothing was averaged")
-        mean: W = self._total / self.count
+        mean: W = self.total / self.count
         return mean
 
 
@@ -61,28 +66,36 @@ class Swad(Generic[W]):
     result is the latest segment.
 
     Only what can still be needed is kept: `num_converge - 1` segments before the start, `num_tolerance - 1` after.
+
+    Attributes:
+        segment: mean since the last evaluation.
+        recent: segments that are not yet part of the valley.
+        valley: mean of the valley so far.
+        step: steps so far.
+        threshold: loss that ends the valley; None before its start.
+        ended: whether the valley is over.
     """
 
     def __init__(self, num_converge: int = 3, num_tolerance: int = 6, tolerance: float = 0.05) -> None:
         self._num_converge, self._num_tolerance, self._tolerance = num_converge, num_tolerance, tolerance
-        self._segment: RunningMean[W] = RunningMean()
-        self._recent: list[Segment[W]] = []
-        self._valley: RunningMean[W] = RunningMean()
-        self._step = 0
+        self.segment: RunningMean[W] = RunningMean()
+        self.recent: list[Segment[W]] = []
+        self.valley: RunningMean[W] = RunningMean()
+        self.step = 0
         self.threshold: float | None = None
         self.ended = False
 
     def add(self, weights: W) -> None:
         """Take the weights after one local step."""
-        self._segment.add(weights)
-        self._step += 1
+        self.segment.add(weights)
+        self.step += 1
 
     def evaluated(self, loss: float) -> None:
         """Close the segment with the validation loss of the present model."""
-        if self.ended or not self._segment.count:
+        if self.ended or not self.segment.count:
             return
-        self._recent.append(Segment(self._segment.mean, self._segment.count, self._step, loss))
-        self._segment = RunningMean()
+        self.recent.append(Segment(self.segment.mean, self.segment.count, self.step, loss))
+        self.segment = RunningMean()
         if self.threshold is None:
             self._look_for_start()
         if self.threshold is not None:
@@ -95,62 +108,65 @@ class Swad(Generic[W]):
             ValueError: no evaluation yet.
         """
         if self.threshold is None:
-            if not self._recent:
+            if not self.recent:
                 raise ValueError("no evaluation yet, so there is no segment to return")
-            return self._recent[-1].mean
+            return self.recent[-1].mean
         whole: RunningMean[W] = RunningMean()
-        if self._valley.count:
-            whole.add(self._valley.mean, self._valley.count)
-        for segment in [] if self.ended else self._recent:
+        if self.valley.count:
+            whole.add(self.valley.mean, self.valley.count)
+        for segment in [] if self.ended else self.recent:
             whole.add(segment.mean, segment.steps)
         return whole.mean
 
     def _look_for_start(self) -> None:
-        if len(self._recent) < self._num_converge:
+        if len(self.recent) < self._num_converge:
             return
-        losses = [segment.loss for segment in self._recent]
+        losses = [segment.loss for segment in self.recent]
         if losses[0] <= min(losses):
             self.threshold = (1 + self._tolerance) * sum(losses) / len(losses)
         else:
-            del self._recent[0]
+            del self.recent[0]
 
     def _look_for_end(self, threshold: float) -> None:
-        while len(self._recent) >= self._num_tolerance:
-            window = self._recent[: self._num_tolerance]
+        while len(self.recent) >= self._num_tolerance:
+            window = self.recent[: self._num_tolerance]
             if min(segment.loss for segment in window) > threshold:
                 self.ended = True
-                if not self._valley.count:  # the valley is its first point alone
-                    self._valley.add(window[0].mean, window[0].steps)
+                if not self.valley.count:  # the valley is its first point alone
+                    self.valley.add(window[0].mean, window[0].steps)
                 return
-            self._valley.add(window[0].mean, window[0].steps)
-            del self._recent[0]
+            self.valley.add(window[0].mean, window[0].steps)
+            del self.recent[0]
 
 
 class CompatSwad(Generic[W]):
     """The averaging as FedMedICL does it, with its errors: segments count alike, the first is overwritten, some twice.
 
     For comparison with published numbers only.
+
+    Attributes:
+        segments: the latest, as many as can still be needed.
+        mean: the average so far, None before the valley.
+        num_averaged: how many segments were folded into it.
+        converge_step, threshold: where the valley starts, and the loss that ends it.
+        dead: whether it is over.
     """
 
     def __init__(self, num_converge: int = 3, num_tolerance: int = 6, tolerance: float = 0.05) -> None:
         self._num_converge, self._num_tolerance, self._tolerance = num_converge, num_tolerance, tolerance
-        self._segments: list[Segment[W]] = []
-        self._mean: W | None = None
+        self.segments: list[Segment[W]] = []
+        self.mean: W | None = None
         self.num_averaged = 0
         self.converge_step: int | None = None
         self.threshold: float | None = None
         self.dead = False
 
-    @property
-    def mean(self) -> W | None:
-        """The average so far, None before the valley."""
-        return self._mean
-
     def evaluated(self, mean: W, end: int, loss: float) -> None:
         """Take one segment and the loss at its end."""
         if self.dead:
             return
-        self._segments.append(Segment(mean, 1, end, loss))
+        self.segments.append(Segment(mean, 1, end, loss))
+        del self.segments[: -max(self._num_converge, self._num_tolerance)]
         if self.threshold is None or self.converge_step is None:
             self._start()
             return
@@ -164,21 +180,21 @@ class CompatSwad(Generic[W]):
 
     def result(self) -> W:
         """The averaged weights at the end of a task."""
-        if self._mean is None or self.threshold is None:
-            return self._segments[-1].mean
+        if self.mean is None or self.threshold is None:
+            return self.segments[-1].mean
         rest = [] if self.dead else self._window()[1:]
         while rest and min(s.loss for s in rest) <= self.threshold:
             self._fold(rest.pop(0))
-        return self._mean
+        return self.mean
 
     def _window(self) -> list[Segment[W]]:
-        return self._segments[-self._num_tolerance :]
+        return self.segments[-self._num_tolerance :]
 
     def _start(self) -> None:
-        latest = self._segments[-self._num_converge :]
+        latest = self.segments[-self._num_converge :]
         if len(latest) < self._num_converge or latest[0].loss > min(s.loss for s in latest):
             return
-        self.converge_step, self._mean = latest[0].end, latest[0].mean
+        self.converge_step, self.mean = latest[0].end, latest[0].mean
         self.threshold = sum(s.loss for s in latest) / len(latest) * (1 + self._tolerance)
         if self._num_tolerance < self._num_converge:
             again = latest[1 : 1 + self._num_converge - self._num_tolerance]
@@ -193,9 +209,9 @@ class CompatSwad(Generic[W]):
 
     def _fold(self, segment: Segment[W]) -> None:
         """Average segment by segment; the counter starts at 0, so the first fold overwrites what was there."""
-        before: Any = self._mean
+        before: Any = self.mean
         if self.num_averaged == 0:
-            self._mean = segment.mean
+            self.mean = segment.mean
         else:
-            self._mean = before + (segment.mean - before) / (self.num_averaged + 1)
+            self.mean = before + (segment.mean - before) / (self.num_averaged + 1)
         self.num_averaged += 1

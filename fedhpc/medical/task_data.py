@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedhpc.data.balanced import remembered
 from fedhpc.data.samples import Samples
@@ -53,6 +55,20 @@ class TaskRows:
         )
 
 
+class PixelRows:
+    """Stands for the pixels uint8 [n, H, W, C] of some samples, and reads only those that are indexed.
+
+    A round of five steps of ten samples would else read a client's whole task, whatever its size.
+    """
+
+    def __init__(self, store: Store, rows: np.ndarray, device: torch.device) -> None:
+        self._store, self._rows, self._device = store, rows, device
+
+    def __getitem__(self, which: Tensor | slice) -> Tensor:
+        rows = self._rows[which.cpu().numpy() if isinstance(which, Tensor) else which]
+        return torch.from_numpy(self._store.images(rows)).to(self._device)
+
+
 class TaskData:
     """The `ClientData` of one task.
 
@@ -76,10 +92,18 @@ class TaskData:
         self.num_test = [len(tasks[task]) for tasks in timeline.test]
 
     def train(self, client: int) -> Samples:
-        """The current task's samples in their stored order, then the memory's."""
-        return self.read(
-            np.concatenate([self._rows.current(client, self._task), self._rows.memory(client, self._task)])
-        )
+        """The current task's samples in their stored order, then the memory's; pixels are read when they are used."""
+        return self.train_of(client, self._task)
+
+    def train_of(self, client: int, task: int) -> Samples:
+        """The same of any task."""
+        rows = np.concatenate([self._rows.current(client, task), self._rows.memory(client, task)])
+        pixels: Any = PixelRows(self._store, rows, self._device)
+        return Samples(pixels, self._classes(rows))
+
+    def validation_of(self, client: int, task: int) -> Samples:
+        """A client's validation samples of a task."""
+        return self.read(self._timeline.validation[client][task])
 
     def test(self, client: int) -> Samples:
         """The current task's test samples."""
@@ -89,5 +113,7 @@ class TaskData:
         """Any samples of the dataset."""
         rows = np.asarray(indices, dtype=np.int64)
         pixels = torch.from_numpy(self._store.images(rows))
-        labels = torch.from_numpy(self._labels[rows].astype(np.int64, copy=False))
-        return Samples(pixels.to(self._device), labels.to(self._device))
+        return Samples(pixels.to(self._device), self._classes(rows))
+
+    def _classes(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(self._labels[rows].astype(np.int64, copy=False)).to(self._device)

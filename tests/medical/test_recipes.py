@@ -18,7 +18,7 @@ from fedhpc.models.base import ModelOptions
 from fedhpc.report.medical import TITLES
 from tests.conftest import REPOSITORY
 
-CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical.yaml")
+CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical" / "cb.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,8 @@ def test_every_recipe_gives_batches_for_every_task(name: str, store) -> None:  #
 
 def test_a_config_survives_its_own_yaml() -> None:
     for name in registry.names(RECIPES):
-        words = ("--recipe.name", name, "--scenario.kind", "novel_disease", "--algorithm.name", "scaffold")
+        algorithm = "fedavg" if name == "erm" else "scaffold"
+        words = ("--recipe.name", name, "--scenario.kind", "novel_disease", "--algorithm.name", algorithm)
         config = config_of(*words, "--local.momentum", "0")
         assert MedicalConfig.from_dict(config.to_dict()) == config
         assert to_tree(config)["recipe"]["name"] == name
@@ -70,6 +71,10 @@ def test_a_config_survives_its_own_yaml() -> None:
         (("--local.steps", "null"), "local.steps"),
         (("--recipe.name", "er", "--recipe.capacity", "0"), "capacity"),
         (("--recipe.name", "cbb"), "cbb"),
+        (("--recipe.name", "erm", "--algorithm.name", "scaffold", "--local.momentum", "0"), "weights of their own"),
+        (("--recipe.head", "own", "--algorithm.name", "feddyn", "--local.momentum", "0"), "weights of their own"),
+        (("--local.objective", "batch_mixup"), "brings its own"),
+        (("--cohort.size", "2"), "cohort"),
     ],
 )
 def test_wrong_medical_settings_are_refused(options: tuple[str, ...], told: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fedhpc.cli import main
 from tests.conftest import REPOSITORY
 
-CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical.yaml")
+CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical" / "cb.yaml")
 
 
 def call(*words: str) -> int:

@@ -23,7 +23,7 @@ from fedhpc.report.medical import MedicalRun, fill
 from fedhpc.runs.records import Record
 from tests.conftest import REPOSITORY
 
-CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical.yaml")
+CONFIG = str(REPOSITORY / "configs" / "smoke" / "medical" / "cb.yaml")
 WHERE = ("client", "task", "model")
 
 

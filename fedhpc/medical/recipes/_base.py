@@ -91,6 +91,11 @@ class Recipe(Section):
     objective: ClassVar[str] = "erm"
 
     @property
+    def own_weights(self) -> bool:
+        """Whether clients keep weights of their own: the whole model, or the classifier."""
+        return not self.federated or self.head == "own"
+
+    @property
     def memory(self) -> Memory | None:
         """See the class."""
         return None

@@ -1,0 +1,289 @@
+"""A medical run: its timeline on every rank, and one engine after another, a stage of a task each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedhpc.comm.world import World
+from fedhpc.commands import _federation as build
+from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
+from fedhpc.data.timeline import PARTS, Timeline
+from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.medical.config import MedicalConfig
+from fedhpc.medical.describe import scenario_tree
+from fedhpc.medical.stages import Stage, stages
+from fedhpc.seeding import derive
+
+if TYPE_CHECKING:
+    from fedhpc.data.batches import BatchPlan
+    from fedhpc.federated.engine import Engine
+    from fedhpc.federated.records import Sink
+    from fedhpc.federated.state import EngineSettings, Saver
+    from fedhpc.medical.exam import TaskExam
+    from fedhpc.medical.recipes._base import Setting
+    from fedhpc.medical.task_data import TaskData, TaskRows
+    from fedhpc.models.base import Network
+    from fedhpc.timing import Stopwatch
+    from fedhpc.train.extension import ClientExtension
+    from fedhpc.train.local import LocalTrainer
+
+
+@dataclass(frozen=True)
+class MedicalData:
+    """A dataset as every rank has it, and who holds what when."""
+
+    store: Store
+    timeline: Timeline
+    notes: tuple[str, ...]
+
+
+def open_data(world: World, config: MedicalConfig) -> MedicalData:
+    """Open the dataset on root, divide it, and tell the other ranks; the timeline travels as buffers.
+
+    Raises:
+        AgreedError: damaged data, or a scenario that is not possible; on every rank.
+    """
+    root = Path(config.data.root) if config.data.root else None
+    problem: FedhpcError | None = None
+    opened: tuple[Store, Timeline] | None = None
+    if world.is_root:
+        try:
+            store = open_store(config.data.dataset, root)
+            values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
+            timeline = config.scenario.timeline(store.table, config.seed).named(values)
+            _check(config, timeline)
+            opened = store, timeline
+        except FedhpcError as error:
+            problem = error
+    world.agree(problem)
+    description = world.share(opened[0].describe() if opened else None)
+    store = opened[0] if opened else attach_store(root, description or {})
+    if config.data.memory == "copy":
+        store = MemoryStore(store.manifest, store.table, store.images(np.arange(store.manifest.num_samples)))
+    timeline = _share(world, opened[1] if opened else None)
+    return MedicalData(store, timeline, timeline.notes)
+
+
+def _check(config: MedicalConfig, timeline: Timeline) -> None:
+    """Refuse what would fail in the middle of a run.
+
+    Raises:
+        ConfigError: a task without clients, or clients whose averaging has nothing to be steered by.
+    """
+    empty = [t + 1 for t in range(timeline.num_tasks) if not timeline.present(t)]
+    if empty:
+        raise ConfigError(f"scenario: no client has training samples in task {', '.join(map(str, empty))}")
+    if config.recipe.averaging is None:
+        return
+    short = [
+        f"client {c} task {t + 1}"
+        for t in range(timeline.num_tasks)
+        for c in timeline.present(t)
+        if not len(timeline.validation[c][t])
+    ]
+    if short:
+        more = f" and {len(short) - 8} more" if len(short) > 8 else ""
+        raise ConfigError(
+            f"recipe {config.recipe_name} is steered by validation samples, and there are none for "
+            f"{', '.join(short[:8])}{more}; raise scenario.validation_fraction or ask for fewer clients or tasks"
+        )
+
+
+def _share(world: World, timeline: Timeline | None) -> Timeline:
+    """Send root's timeline to all ranks: its indices as buffers, its names as small values."""
+    import torch
+
+    arrays = timeline.to_arrays() if timeline else {}
+    names = (timeline.kinds, timeline.group_names, dict(timeline.unused), timeline.notes) if timeline else None
+    told: Any = world.share(names)
+    sizes: dict[str, int] = world.share({name: len(values) for name, values in arrays.items()})
+    received = {}
+    for name, size in sizes.items():
+        flat = torch.from_numpy(arrays[name].copy()) if timeline else torch.empty(size, dtype=torch.int64)
+        world.broadcast_(flat)
+        received[name] = flat.numpy().astype(np.int64, copy=False)
+    if timeline is not None:
+        return timeline
+    return replace(Timeline.from_arrays(received, told[0], told[1]), unused=told[2], notes=told[3])
+
+
+def report_of(data: MedicalData) -> dict[str, Any]:
+    """Who holds what when, for scenario.json."""
+    return scenario_tree(data.timeline, data.store.table)
+
+
+def unused_settings(config: MedicalConfig, data: MedicalData) -> list[str]:
+    """What a user should know of this combination: said once, never silently ignored."""
+    found = build.unused_settings(config)
+    if config.evaluate.every != 1:
+        found.append("evaluate.every has no effect in a medical run: models are examined where a task ends")
+    if config.evaluate.target_accuracy is not None:
+        found.append("evaluate.target_accuracy does not stop a medical run")
+    for part in PARTS:
+        if data.timeline.duplicates()[part]:
+            found.append(f"{data.timeline.duplicates()[part]} {part} samples are used more than once")
+    return [*found, *data.notes]
+
+
+class MedicalRun:
+    """Everything that the engines of one medical run share.
+
+    Args:
+        world: the ranks.
+        config: the configuration.
+        data: dataset and timeline.
+        model: this rank's network.
+        device: where it computes.
+    """
+
+    def __init__(self, world: World, config: MedicalConfig, data: MedicalData, model: Network, device: str) -> None:
+        import torch
+
+        from fedhpc.medical.task_data import TaskRows
+
+        self._world, self._config, self._data, self._model = world, config, data, model
+        self._device = torch.device(device)
+        plain = replace(config, local=replace(config.local, objective=config.recipe.objective))
+        opened = build.OpenedData(data.store, data.timeline.partition(0))
+        transform = build.build_transform(config, data.store)
+        self._rows: TaskRows = TaskRows(data.timeline, data.store.table.labels, config.recipe.memory, config.seed)
+        self.trainer: LocalTrainer = build.build_trainer(plain, model, transform, opened)
+        self.stages = stages(config.recipe, data.timeline.num_tasks, config.rounds)
+        self._freeze_bn = model.freeze_bn
+        self._setting: Setting = self._rows.setting(config.local.batch_size, config.local.steps or 1, config.rounds)
+        self._extensions = self._carried()
+
+    def engine(self, stage: Stage, sink: Sink, clock: Stopwatch, saver: Saver, stop: Callable[[], bool]) -> Engine:
+        """The engine of one stage, with this rank's trainer set to it."""
+        from fedhpc.federated.cohorts import ListedCohorts
+        from fedhpc.federated.engine import Engine
+
+        self._prepare(stage)
+        timeline, rounds = self._data.timeline, self._config.rounds
+        cohorts = ListedCohorts([timeline.present(t) for t in range(timeline.num_tasks) for _ in range(rounds)])
+        clients = self._task(stage.task)
+        return Engine(
+            self._world,
+            self._config.algorithm,
+            self.trainer,
+            clients,
+            cohorts,
+            self._settings(stage),
+            sink,
+            clock=clock,
+            saver=saver,
+            stop_requested=stop,
+            exam=self._exam(clients) if stage.examined else None,
+            extensions=self._extensions,
+        )
+
+    def begin(self, stage: Stage, engine: Engine) -> None:
+        """What happens before a stage's first round: nothing, or a fresh classifier for all clients."""
+        import torch
+
+        from fedhpc.medical.longtail import head_names, reset_head
+
+        if engine.progress.round == 0:
+            engine.progress.evaluated = 0  # nothing is examined before training
+        if not stage.reset or engine.progress.round != stage.first:
+            return
+        vector = self.trainer.vector
+        reset_head(self._model, torch.Generator().manual_seed(derive(self._config.seed, "head", stage.task) % 2**63))
+        if engine.server is not None:
+            for slot in vector.layout:
+                if slot.name in head_names(self._model):
+                    part = slice(slot.start, slot.stop)
+                    engine.server.vectors["weights"][part] = vector.weights[part].to("cpu", torch.float64)
+
+    def _prepare(self, stage: Stage) -> None:
+        """Set the trainer to a stage: which parameters move, and which batches they see."""
+        from fedhpc.medical.carried import backbone_of
+
+        self.trainer.batches = self._batches(stage)
+        self.trainer.solver.freeze(backbone_of(self._model, self.trainer.vector) if stage.head else ())
+        self._model.freeze_bn = self._freeze_bn or stage.head
+
+    def _batches(self, stage: Stage) -> BatchPlan:
+        recipe, setting = self._config.recipe, self._setting
+        head = recipe.head_stage(self._config.rounds)
+        if stage.head and head is not None and head.balanced:
+            return replace(recipe.passes(setting, setting.labels), stream="head")
+        if head is not None and head.first_round is None:
+            return recipe.batches(replace(setting, steps=2 * setting.steps))
+        return recipe.batches(setting)
+
+    def _carried(self) -> list[ClientExtension]:
+        """What clients carry and do beside the federated rule."""
+        from fedhpc.medical.averaging import AveragedModel, Schedule
+        from fedhpc.medical.carried import HeadSteps, KeptOptimizer, OwnWeights, backbone_of
+        from fedhpc.medical.longtail import head_names
+
+        config, recipe, trainer = self._config, self._config.recipe, self.trainer
+        vector, local, found = trainer.vector, self._config.local, list[Any]()
+        if recipe.own_weights:
+            found.append(OwnWeights(vector, head_names(self._model) if recipe.federated else None))
+        kept: KeptOptimizer | None = None
+        if recipe.momentum == "keep" and (local.optimizer == "adam" or local.momentum):
+            cuts = {s.first for s in self.stages} if any(s.head for s in self.stages) else set()
+            kept = KeptOptimizer(vector, trainer.solver, local.optimizer, cuts.__contains__)
+            found.append(kept)
+        head = recipe.head_stage(config.rounds)
+        if head is not None and head.first_round is None:
+            found.append(HeadSteps(trainer.solver, backbone_of(self._model, vector), self._setting.steps, kept))
+        if recipe.averaging is not None:
+            any_task = self._task(0)
+            found.append(
+                AveragedModel(
+                    trainer,
+                    recipe.averaging,
+                    Schedule(config.rounds, config.evaluations),
+                    any_task.validation_of,
+                    any_task.train_of,
+                    recipe.passes(self._setting),
+                    config.evaluate.batch_size,
+                )
+            )
+        return found
+
+    def _task(self, task: int) -> TaskData:
+        from fedhpc.medical.task_data import TaskData
+
+        store = self._data.store
+        return TaskData(store, store.table.labels, self._data.timeline, self._rows, task, self._device)
+
+    def _exam(self, clients: TaskData) -> TaskExam:
+        from fedhpc.medical.exam import OwnModelExam, TaskExam
+
+        recipe, evaluate = self._config.recipe, self._config.evaluate
+        kind = OwnModelExam if recipe.own_weights or recipe.averaging else TaskExam
+        labels = self._data.store.table.labels
+        return kind(self._data.timeline, labels, clients.read, self._config.rounds, evaluate.batch_size, evaluate.model)
+
+    def _settings(self, stage: Stage) -> EngineSettings:
+        settings = build.engine_settings(self._config)
+        sums = settings.sums if self._config.recipe.federated else replace(settings.sums, buffers="keep_local")
+        return replace(
+            settings, rounds=stage.end, evaluate_every=self._config.rounds, stop_at_target=False, sums=sums
+        )  # fmt: skip
+
+
+def build_run(world: World, config: MedicalConfig, data: MedicalData, model: Network, device: str) -> MedicalRun:
+    """`MedicalRun` on every rank.
+
+    Raises:
+        AgreedError: settings that do not fit the data; on every rank.
+    """
+    problem: FedhpcError | None = None
+    run: MedicalRun | None = None
+    try:
+        run = MedicalRun(world, config, data, model, device)
+    except FedhpcError as error:
+        problem = error
+    world.agree(problem)
+    assert run is not None
+    return run
