@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _RECORD = 192
 """Bytes per rank."""
+START_SECONDS = "FEDHPC_START_SECONDS"
+"""Variable with the seconds that a rank waits for others while the job starts."""
+_START_SECONDS = 600.0
 _WATCHERS = 2
 """Ranks of each node that read the file while they wait: two, so that one of them may hang."""
 
@@ -81,6 +84,35 @@ def accuse(signs: dict[int, Sign], silent: dict[int, float], limit: float) -> st
         first = signs[min(signs)]
         return f"all ranks wait for each other in MPI since {first.held:.0f} s ({first.inside}, {first.doing})"
     return None
+
+
+class Patience:
+    """Context manager for the start, when nobody knows yet who is there: waiting for others has an end.
+
+    Args:
+        what: what is being done, for the message.
+        waiting: the collective that this rank is in, empty if it does something itself.
+        end: takes the message and ends the job; called in a helper thread.
+    """
+
+    def __init__(self, what: str, waiting: Callable[[], str], end: Callable[[str], None]) -> None:
+        self._what, self._waiting, self._end = what, waiting, end
+        self._limit = float(os.environ.get(START_SECONDS, _START_SECONDS))
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fedhpc-patience", daemon=True)
+
+    def __enter__(self) -> Patience:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._limit):
+            if inside := self._waiting():
+                self._end(f"{self._what}: waits since {self._limit:g} s in {inside} for ranks that do not come")
+                return
 
 
 class Watch:

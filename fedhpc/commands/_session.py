@@ -10,13 +10,17 @@ import traceback
 from collections.abc import Callable
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
+from typing import TypeVar
 
 from fedhpc.comm.checks import check_launch
 from fedhpc.comm.launchers import started_by_launcher
+from fedhpc.comm.liveness import Patience
 from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory
 from fedhpc.comm.world import World, open_world
 from fedhpc.errors import FAILED, AgreedError, FedhpcError
 from fedhpc.timing import doing_of
+
+T = TypeVar("T")
 
 _ABORT_SECONDS = 10.0
 
@@ -46,6 +50,20 @@ class Session:
         if self.world.is_root:
             print(f"fedhpc: warning: {text}", file=sys.stderr, flush=True)
 
+    def together(self, work: Callable[[], T]) -> T:
+        """Do work that may show a mistake of the user's on any rank; collective.
+
+        Raises:
+            AgreedError: the first rank's problem, on every rank, so that it is said once and nothing is aborted.
+        """
+        problem: FedhpcError | None = None
+        try:
+            result = work()
+        except FedhpcError as error:
+            problem = error
+        self.world.agree(problem)
+        return result
+
     def log(self, text: str) -> Path | None:
         """Append to this rank's own log file; returns it, or None where it cannot be written."""
         if self.log_folder is None:
@@ -58,6 +76,11 @@ class Session:
             return None
         return path
 
+    def patience(self, what: str) -> Patience:
+        """Gives waiting for other ranks an end while the job starts."""
+        name = f"rank {self.world.rank} on {self.world.host}, {what}"
+        return Patience(name, lambda: self.world.inside, self.end_hung)
+
     def end_hung(self, message: str) -> None:
         """End the job from a helper thread, whatever the main thread waits for."""
         print(f"fedhpc: error: {message}", file=sys.stderr, flush=True)
@@ -66,6 +89,12 @@ class Session:
         last.daemon = True
         last.start()
         self.world.abort(FAILED)
+
+
+def _end_start(message: str) -> None:
+    """End a process whose MPI does not come up."""
+    print(f"fedhpc: error: {socket.gethostname()}, {message}", file=sys.stderr, flush=True)
+    os._exit(FAILED)
 
 
 def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True) -> int:
@@ -80,11 +109,13 @@ def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True
         die_with_parent()
     stop = StopRequest().listen()
     keep_freed_memory()
-    world = open_world()
+    with Patience("the start of MPI", lambda: "MPI_Init", _end_start):
+        world = open_world()
     session = Session(world, stop, debug)
     try:
         if checked:
-            check_launch(world, session.warn)
+            with session.patience("the launch checks"):
+                check_launch(world, session.warn)
         code = body(session)
         world.close()
         return code

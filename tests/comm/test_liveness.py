@@ -6,7 +6,9 @@ import threading
 import time
 from pathlib import Path
 
-from fedhpc.comm.liveness import Sign, Watch, accuse
+import pytest
+
+from fedhpc.comm.liveness import START_SECONDS, Patience, Sign, Watch, accuse
 from fedhpc.comm.world import SoloWorld
 from fedhpc.timing import Stopwatch
 
@@ -74,3 +76,14 @@ def test_no_watch_without_a_limit_or_without_others(tmp_path: Path) -> None:
         assert not (tmp_path / "signs").exists()
     with Watch(SoloWorld(), tmp_path, Stopwatch(), 5.0, lambda m: None, None):
         assert not (tmp_path / "signs").exists()
+
+
+def test_waiting_at_the_start_has_an_end_and_working_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(START_SECONDS, "0.2")
+    said: list[str] = []
+    with Patience("rank 0, the launch checks", lambda: "", said.append):
+        time.sleep(0.7)
+    assert said == []
+    with Patience("rank 0, the launch checks", lambda: "barrier", said.append):
+        time.sleep(0.7)
+    assert said == ["rank 0, the launch checks: waits since 0.2 s in barrier for ranks that do not come"]
