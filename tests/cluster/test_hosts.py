@@ -57,7 +57,7 @@ def test_settings_that_do_not_reach_other_hosts_are_refused(cluster: Cluster, ou
 def test_a_lost_host_ends_the_job_and_others_finish_it_with_the_same_bits(
     cluster: Cluster, reference: str, out: Path, tmp_path: Path
 ) -> None:
-    long = [*SHORT, "--rounds", "400", "--evaluate.every", "100000"]
+    long = [*SHORT, "--rounds", "150", "--evaluate.every", "100000"]
     words = ["run", str(CONFIG), "--out", str(out), *long]
     job = cluster.start("head", cluster.mpirun(ALL, words), tmp_path / "log", KEEPALIVE)
     job.wait_for_round(out, 10)

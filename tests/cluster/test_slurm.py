@@ -96,7 +96,8 @@ def test_two_jobs_of_an_array_share_one_sweep(cluster: Cluster, out: Path, tmp_p
     )
     assert status.returncode == 0, status.stderr + logs
     tree = json.loads(status.stdout)
-    assert tree["done"] == tree["trials"] > 0, logs
+    assert (tree["missing"], tree["failed"], tree["running"]) == (0, 0, 0), logs
+    assert tree["done"] > 0
 
 
 def test_a_requeued_job_goes_on_to_the_same_bits(cluster: Cluster, out: Path, tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_a_time_limit_is_kept_by_the_run_itself_and_the_job_requeued(
 ) -> None:
     """No signal is asked for: the run knows from Slurm when its minute is over."""
     began, rate = time.monotonic(), tmp_path / "rate"
-    words = ["--rounds", "60", *LONG]
+    words = ["--rounds", "40", *LONG]
     shape = ["-N", "2", "-n", "2", "--mpi=pmix"]
     done = cluster.lab(
         "head",
@@ -169,7 +170,7 @@ def test_a_time_limit_is_kept_by_the_run_itself_and_the_job_requeued(
     )
     assert done.returncode == 0, done.stderr
     seconds = json.loads((rate / "done").read_text())["seconds_train"]
-    rounds = str(int(75 / seconds * 60) + 1)  # more than fits in a minute
+    rounds = str(int(52 / seconds * 40) + 1)  # more than fits in a minute
     words = ["--rounds", rounds, *LONG[:-1], "100000"]  # no checkpoint but the one at the end
     site = cluster.site(tmp_path)
     job = cluster.submit(
