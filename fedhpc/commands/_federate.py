@@ -89,14 +89,10 @@ def _open_directory(
                 _compare(directory, config)
             if directory.finished:
                 state = "finished"
-            else:
-                write_atomically(directory.path / CONFIG, config.to_yaml())
         except InUseError as error:
             state, problem = "busy", None if skip_busy else error
         except FedhpcError as error:
             problem = error
-        except OSError as error:
-            problem = FedhpcError(f"{directory.path}: cannot be written ({error.strerror}); choose another --out")
     session.world.agree(problem)
     return session.world.share(state)
 
@@ -126,7 +122,8 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory, show_ra
     from fedhpc.comm.device import pin
 
     world = session.world
-    pinning = pin(world, config.device.name, config.device.threads, config.device.deterministic)
+    device = config.device
+    pinning = session.together(lambda: pin(world, device.name, device.threads, device.deterministic))
     gathered = world.gather(pinning)
     if gathered is not None:
         _note_ranks(session, gathered, directory, show_ranks)
@@ -156,7 +153,6 @@ def _federation(
     from fedhpc.commands._domains import build_exam
     from fedhpc.commands._saving import RunSaver, restore
     from fedhpc.commands._sink import RunSink
-    from fedhpc.federated.cohorts import SampledCohorts, cohort_size
     from fedhpc.federated.engine import Engine
     from fedhpc.federated.records import NullSink
     from fedhpc.runs.checkpoint import CheckpointFolder
@@ -165,10 +161,11 @@ def _federation(
     world = session.world
     with clock.phase("open data"):
         data = build.open_data(world, config)
-        transform = build.build_transform(config, data.store)
     with clock.phase("build model"):
         model, notes = build.build_model(world, config, data.store, device)
-    if world.is_root:
+        trainer, cohorts = session.together(lambda: build.build_training(config, model, data))
+    if world.is_root:  # from here on the directory holds a run: mistakes that show earlier do not occupy it
+        write_atomically(directory.path / CONFIG, config.to_yaml())
         directory.write_json("partition.json", build.partition_report(data))
         for note in [*notes, *data.partition.notes, *build.unused_settings(config)]:
             session.warn(note)
@@ -176,7 +173,6 @@ def _federation(
     sink = RunSink(writer, config.rounds, config.evaluate.target_accuracy) if writer else NullSink()
     folder = CheckpointFolder(directory.path / "checkpoints", config.checkpoint.keep)
     clients = build.client_data(data, device)
-    size = cohort_size(len(clients.num_train), config.cohort.size, config.cohort.fraction)
     saver = RunSaver(world, folder, writer)
     deadline: Deadline | None = None
 
@@ -188,9 +184,9 @@ def _federation(
     engine = Engine(
         world,
         config.algorithm,
-        build.build_trainer(config, model, transform, data),
+        trainer,
         clients,
-        SampledCohorts(len(clients.num_train), size, config.seed),
+        cohorts,
         build.engine_settings(config),
         sink,
         clock=clock,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from fedhpc.data.clients import PartitionedData
     from fedhpc.data.transforms import Transform
+    from fedhpc.federated.cohorts import CohortPlan
     from fedhpc.federated.personalize import Personalizer
     from fedhpc.federated.state import EngineSettings
     from fedhpc.models.base import Network
@@ -141,6 +142,19 @@ def build_transform(config: RunConfig, store: Store) -> Transform:
                 f"the images have {channels} channels"
             )
     return Transform(store.manifest.pixel_max, mean, std, t.flip, t.crop_pad, getattr(torch, config.model.dtype))
+
+
+def build_training(config: RunConfig, model: Network, data: OpenedData) -> tuple[LocalTrainer, CohortPlan]:
+    """What trains on this rank, and who takes part.
+
+    Raises:
+        ConfigError: they do not fit the data.
+    """
+    from fedhpc.federated.cohorts import SampledCohorts, cohort_size
+
+    num_clients, cohort = data.partition.num_clients, config.cohort
+    cohorts = SampledCohorts(num_clients, cohort_size(num_clients, cohort.size, cohort.fraction), config.seed)
+    return build_trainer(config, model, build_transform(config, data.store), data), cohorts
 
 
 def build_trainer(config: RunConfig, model: Network, transform: Transform, data: OpenedData) -> LocalTrainer:

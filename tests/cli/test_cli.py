@@ -11,6 +11,7 @@ import pytest
 import fedhpc
 from fedhpc import registry
 from tests.cli.commands import fedhpc_
+from tests.mpi import launcher
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,18 @@ def test_a_mistake_is_named_before_anything_runs(
     assert named in errors[0]
     assert "Traceback" not in shown.err
     assert not (tmp_path / "run" / "done").exists()
+    # The directory is not occupied by a run that never began: the corrected command works in it.
+    assert fedhpc_("run", config, "--out", tmp_path / "run", "--rounds", "1") == 0
+
+
+@pytest.mark.mpi
+def test_a_mistake_on_many_ranks_is_said_once_and_aborts_nothing(config: Path, tmp_path: Path) -> None:
+    words = ["run", config, "--out", tmp_path / "run", "--cohort.size", "6"]
+    done = launcher.mpirun(3, ["-m", "fedhpc", *words])
+    assert done.returncode == 2
+    assert done.stderr.count("fedhpc: error:") == 1
+    assert "MPI_ABORT" not in done.stderr
+    assert not list((tmp_path / "run" / "log").glob("rank-*.log"))
 
 
 def test_print_config_shows_the_resolved_configuration_and_runs_nothing(
