@@ -49,9 +49,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.contrast:
         from fedhpc.medical.contrast import contrast_by_group
 
-        contrasts = contrast_by_group(store.images, timeline.group, timeline.group_names)
+        by_group = contrast_by_group(store.images, timeline.group, timeline.group_names)
+        contrasts = {config.data.dataset: by_group}
         files["contrast.json"] = (json.dumps(contrasts, indent=1) + "\n").encode()
-        files |= contrast_plot({config.data.dataset: contrasts})
+        files |= contrast_plot(contrasts)
     _write(args.out, files)
     if not args.json:
         print(f"\nwritten to {args.out}: {', '.join(sorted(files))}")

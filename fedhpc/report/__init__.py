@@ -21,8 +21,8 @@ class ReportFiles:
     Attributes:
         directory: where the files lie.
         files: all of them: summary.json, summary.txt, summary.csv, summary.tex, accuracy_rounds and accuracy_seconds
-            as PNG and SVG.
-        text: the content of summary.txt.
+            as PNG and SVG; of medical runs also medical.txt, .csv, .tex, .json and their figures.
+        text: the content of summary.txt, and of medical.txt.
         runs: the summaries.
     """
 
@@ -44,7 +44,9 @@ def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
     """
     if not directories:
         raise ConfigError("report needs at least one run directory")
-    runs = collect(find_runs(directories))
+    places = find_runs(directories)
+    runs = collect(places)
+    medical, more = _medical(places, directories)
     target = out if out is not None else _default_out(directories)
     text = text_table(runs)
     contents = {
@@ -53,13 +55,20 @@ def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
         "summary.csv": csv_table(runs).encode(),
         "summary.tex": latex_table(runs).encode(),
         **_plots(runs),
+        **more,
     }
     try:
         target.mkdir(parents=True, exist_ok=True)
         files = tuple(_replace(target / name, content) for name, content in contents.items())
     except OSError as error:
         raise FedhpcError(f"{target}: cannot be written: {error.strerror}; choose another place with --out") from None
-    return ReportFiles(target, files, text, tuple(runs))
+    return ReportFiles(target, files, f"{text}\n{medical}" if medical else text, tuple(runs))
+
+
+def _medical(runs: Sequence[Path], places: Sequence[Path]) -> tuple[str, dict[str, bytes]]:
+    from fedhpc.report.medical_report import medical_files  # numpy
+
+    return medical_files(runs, places)
 
 
 def _plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:

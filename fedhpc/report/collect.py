@@ -31,7 +31,8 @@ class RunSummary:
         directory: where the run lies.
         status: `finished` (it has `done`), `unfinished`, or `damaged` (see `problems`).
         problems: what is wrong with the directory, one line each.
-        algorithm, objective, model, dataset, partition, seed: from config.yaml.
+        algorithm, objective, model, dataset, partition, seed: from config.yaml; of a medical run the recipe and the
+            kind of scenario stand for objective and partition.
         clients: how many clients were evaluated, else how many config.yaml asks for.
         ranks: MPI ranks, from environment.json.
         rounds: rounds done.
@@ -150,15 +151,15 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         status="damaged" if problems else "unfinished" if done is None else "finished",
         problems=tuple(problems),
         algorithm=_text(config, "algorithm", "name"),
-        objective=_text(config, "local", "objective"),
+        objective=_first(_text(config, "recipe", "name"), _text(config, "local", "objective")),
         model=_text(config, "model", "name"),
         dataset=_text(config, "data", "dataset"),
-        partition=_text(config, "partition", "kind"),
+        partition=_first(_text(config, "partition", "kind"), _text(config, "scenario", "kind")),
         seed=_integer(config, "seed"),
         clients=clients,
         ranks=len(ranks) if isinstance(ranks, list) else None,
         rounds=_first(_integer(ended, "rounds"), tally.rounds),
-        rounds_planned=_integer(config, "rounds"),
+        rounds_planned=None if "scenario" in config else _integer(config, "rounds"),  # there, those of each task
         evaluated_model=model,
         evaluations=evaluations,
         final_client_accuracy=_first(

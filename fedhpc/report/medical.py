@@ -210,4 +210,5 @@ def _cell(values: Sequence[float]) -> str:
     mean, low, _ = confidence_interval(values)
     if math.isnan(mean):
         return "-"
+    mean = round(mean, 6) + 0.0  # no minus before a zero
     return f"{100 * mean:.1f}" if math.isnan(low) else f"{100 * mean:.1f} ± {100 * (mean - low):.1f}"

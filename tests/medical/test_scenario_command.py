@@ -32,7 +32,7 @@ def test_files_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert call(CONFIG, "--out", str(tmp_path / "out"), "--contrast", "--scenario.groups", "[age,sex]") == 0
     tree = json.loads((tmp_path / "out" / "scenario.json").read_text())
     assert sorted(tree["groups"]) == ["0-59, sex F", "0-59, sex M", "60+, sex F", "60+, sex M"]
-    contrasts = json.loads((tmp_path / "out" / "contrast.json").read_text())
+    contrasts = json.loads((tmp_path / "out" / "contrast.json").read_text())["medical_digits"]
     assert sum(map(len, contrasts.values())) == 735
     mean = {name: sum(values) / len(values) for name, values in contrasts.items()}
     assert mean["60+, sex F"] < mean["0-59, sex F"]  # the made-up old patients are dimmer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedhpc.medical.scores import Moment, task_records
-from fedhpc.report import ltr
+from fedhpc.report import ltr, report
 from fedhpc.report.medical import by_title, is_medical, medical_table, read_medical
 from fedhpc.report.medical_plots import contrast_plot, medical_plots
 from fedhpc.runs.records import RecordWriter
@@ -83,6 +84,33 @@ def test_figures_are_drawn_and_repeatable(runs) -> None:  # type: ignore[no-unty
     assert medical_plots(runs[:1])  # one seed: no interval
     contrast = contrast_plot({"digits": {"0-59": [1.0, 2.0, 3.0], "60+": [2.0, 3.0, 4.0]}})
     assert contrast["contrast.png"].startswith(b"\x89PNG")
+
+
+def test_a_report_has_the_medical_tables_and_figures(tmp_path: Path) -> None:
+    for recipe, bonus in (("cb", 1.0), ("erm", -1.0)):
+        for seed in (0, 1):
+            write_run(tmp_path / f"{recipe}-seed{seed}", recipe, seed, bonus=bonus)
+    (tmp_path / "scenario").mkdir()
+    (tmp_path / "scenario" / "contrast.json").write_text('{"digits": {"0-59": [1, 2, 3], "60+": [2, 3, 5]}}')
+    written = report([tmp_path])
+    assert "F-CB" in written.text
+    assert "hold-out LTR" in written.text
+    names = {path.name for path in written.files}
+    assert {"medical.txt", "medical.csv", "medical.tex", "medical.json", "medical_novel.png", "contrast.svg"} <= names
+    rows = json.loads((tmp_path / "report" / "medical.json").read_text())
+    assert len(rows) == 2 * 7
+    by_hand = [read_medical(tmp_path / f"cb-seed{seed}", "").final_holdout("ltr") for seed in (0, 1)]
+    found = next(row for row in rows if row["recipe"] == "F-CB" and row["score"] == "hold-out LTR")
+    assert found["mean"] == pytest.approx(np.mean(by_hand))
+    assert found["low"] < found["mean"] < found["high"]
+    assert (tmp_path / "report" / "medical.csv").read_text().count("\n") == 1 + 14
+    assert (tmp_path / "report" / "medical.tex").read_text().count(r"\\") == 1 + 1 + 2
+
+
+def test_a_report_without_medical_runs_is_as_before(tmp_path: Path) -> None:
+    place = write_run(tmp_path / "run", "cb", 0)
+    (place / "config.yaml").write_text("seed: 0\n")
+    assert not any(path.name.startswith("medical") for path in report([tmp_path]).files)
 
 
 def test_what_was_not_recorded_is_missing_not_zero(tmp_path: Path) -> None:
