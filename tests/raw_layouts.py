@@ -6,6 +6,7 @@ import gzip
 import pickle
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,14 @@ def make_terra_incognita(folder: Path) -> Path:
     return folder
 
 
+def make_medical(folder: Path, name: str) -> Path:
+    from tests.medical_layouts import EXAMPLES as MEDICAL  # it makes its images with what stands here
+
+    return MEDICAL[name](folder)
+
+
+_MEDICAL = ("ham10000", "fitzpatrick17k", "chexpert", "chexcovid", "papila", "ol3i", "medical_table")
+
 EXAMPLES: dict[str, Callable[[Path], Path]] = {
     "arrays": make_arrays,
     "mnist": make_mnist,
@@ -124,5 +133,6 @@ EXAMPLES: dict[str, Callable[[Path], Path]] = {
     "terra_incognita": make_terra_incognita,
     "cifar10": make_cifar_batches,
     "image_folder": make_environment_folders,
+    **{name: partial(make_medical, name=name) for name in _MEDICAL},
 }
 """One raw folder per source; a source without one here still passes the part of its contract that needs none."""
