@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded: small tensors gain nothing from more
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

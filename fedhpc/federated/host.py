@@ -168,6 +168,8 @@ class Host:
         if self._sums.buffers == "average":
             grid = self._sums.buffer_grid
             checked.append((self._trainer.vector.buffers, float("inf") if grid is None else largest_entry(grid)))
+        elif self._sums.buffers == "keep_local":
+            checked.append((self._trainer.vector.buffers, float("inf")))
         for values, bound in checked:
             problem = problem_with(values, bound)
             if problem == "not finite":

@@ -60,16 +60,14 @@ def test_ranks_die_with_their_launcher_and_release_the_directory(tmp_path: Path)
 
 def test_exception_in_one_client_names_rank_host_client_and_round(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    began = time.monotonic()
     done = mpirun(3, [PROGRAMS / "failing_client.py", "4", "3", "run", CONFIG, "--out", run, "--cohort.size", "20"])
-    assert time.monotonic() - began < 30
     assert done.returncode == 1
     (line,) = [text for text in done.stderr.splitlines() if text.startswith("fedhpc: error")]
     assert f"on {os.uname().nodename} failed during train (client 4, round 3): RuntimeError: the injected" in line
     assert line.startswith("fedhpc: error: rank ")
     assert "Traceback" not in done.stderr
-    (log,) = (run / "log").glob("rank-*.log")
-    assert "Traceback" in log.read_text()
+    (log,) = (p for p in (run / "log").glob("rank-*.log") if "Traceback" in p.read_text())
+    assert time.time() - log.stat().st_mtime < SECONDS
 
 
 @pytest.fixture
