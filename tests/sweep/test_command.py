@@ -52,9 +52,17 @@ def start(*words: object) -> subprocess.Popen[str]:
 def fedhpc(*words: object, code: int = 0) -> str:
     """Run the command; returns what it printed."""
     process = start(*words)
-    out, err = process.communicate(timeout=120)
+    out, err = finish(process)
     assert process.returncode == code, out + err
     return out + err
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for a process, which does not outlive the test, and return what it printed."""
+    try:
+        return process.communicate(timeout=240)
+    finally:
+        process.kill()
 
 
 def counts(config: Path, out: Path) -> dict[str, Any]:
@@ -145,12 +153,13 @@ def test_a_hole_is_named_with_the_command_that_fills_it(config: Path, swept: Pat
     assert cells["oracle", "mixup", 1]["missing"] == []
 
 
+@pytest.mark.slow  # tests/mpi/test_sweep.py does it on several ranks
 def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(
     config: Path, swept: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "sweep"
     victim = start("sweep", config, "--out", out, "--sweep.n_trials", 1)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while len(list(out.glob("queue/*.done"))) < 3:
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -159,7 +168,7 @@ def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(
     assert 3 <= counts(config, out)["done"] < 20
     jobs = [start("sweep", config, "--out", out) for _ in range(2)]
     for job in jobs:
-        said, err = job.communicate(timeout=120)
+        said, err = finish(job)
         assert job.returncode == 0, said + err
     assert values(out) == values(swept)
     assert counts(config, out)["done"] == 20
@@ -168,13 +177,13 @@ def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(
 def test_a_signal_stops_in_order_and_asks_to_be_run_again(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     job = start("sweep", config, "--out", out, "--sweep.steps", 100000, "--sweep.checkpoint_freq", 100000)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not list(out.glob("queue/*.1")):
         assert time.monotonic() < end
         time.sleep(0.02)
     time.sleep(0.5)
     job.send_signal(signal.SIGUSR1)
-    said, err = job.communicate(timeout=60)
+    said, err = finish(job)
     assert job.returncode == 75, said + err
     assert list(out.glob("queue/*.released"))
     assert list(out.glob("trials/*/*/*/attempt-1/checkpoint.safetensors"))
