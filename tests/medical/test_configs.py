@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fedhpc.config import from_tree, read_yaml
+from fedhpc.commands._configs import load_run
+from fedhpc.config import from_tree, plan_study, read_yaml
 from fedhpc.data.sources.medical_table import TableSpec
 from fedhpc.data.stores import open_store
 from fedhpc.medical.config import load_medical
+from fedhpc.report.medical import TITLES
 from tests.conftest import REPOSITORY
 
 CONFIGS = sorted((REPOSITORY / "configs" / "medical").glob("*.yaml"))
+SMOKE = REPOSITORY / "configs" / "smoke"
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
@@ -20,9 +23,21 @@ def test_config_is_read(path: Path) -> None:
     if path.stem.endswith("_table"):
         assert from_tree(TableSpec, read_yaml(str(path)), str(path)).label
         return
+    if path.stem.endswith("_study"):
+        planned = plan_study([str(path)], [], load_run)
+        assert {run.config.recipe_name for run in planned} == set(TITLES)
+        assert len(planned) == 2 * len(TITLES)
+        return
     config = load_medical(str(path))
     assert config.scenario.clients >= 3
     assert config.local.steps == 5
+
+
+def test_the_smoke_study_has_every_recipe_with_two_seeds() -> None:
+    planned = plan_study([str(SMOKE / "medical.yaml")], ["--rounds", "3"], load_run)
+    assert {run.name for run in planned} == {f"{recipe}-seed{seed}" for recipe in TITLES for seed in (0, 1)}
+    assert {run.config.recipe_name for run in planned} == set(TITLES)
+    assert {run.config.rounds for run in planned} == {3}
 
 
 def test_the_chest_xrays_make_a_novel_disease_study(shared_data: Path, tmp_path: Path) -> None:
