@@ -21,8 +21,10 @@ KINDS = {
     "models": "fedhpc.models",
     "objectives": "fedhpc.objectives",
     "partitions": "fedhpc.data.partitions",
+    "recipes": "fedhpc.medical.recipes",
+    "scenarios": "fedhpc.medical.scenarios",
 }
-_OPTIONS = {"algorithms": "ALGORITHM", "partitions": "PARTITION"}
+_OPTIONS = {"algorithms": "ALGORITHM", "partitions": "PARTITION", "recipes": "RECIPE", "scenarios": "SCENARIO"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -147,6 +147,17 @@ def test_an_average_that_is_put_away_and_taken_up_goes_on_as_before(compat: bool
         assert torch.allclose(whole.swad.result(), broken.swad.result(), atol=1e-6)
 
 
+@pytest.mark.parametrize("algorithm", ["fedprox", "feddyn", "scaffold", "fedadam", "fednova"])
+@pytest.mark.parametrize("recipe", ["mixup", "swad", "er", "gb", "cb", "crt"])
+def test_every_federated_recipe_goes_with_every_kind_of_rule(recipe: str, algorithm: str) -> None:
+    few = ("--local.momentum", "0", "--rounds", "2", "--local.steps", "2")
+    ran, plain = Ran(recipe, "--algorithm.name", algorithm, *few), Ran(recipe, *few)
+    assert ran.engine.progress.round == 4
+    if algorithm != "fednova":  # with equally many steps everywhere it is FedAvg
+        assert not torch.equal(ran.after[-1], plain.after[-1])
+    assert len(ran.values("ltr")) == 2 * 3 * 2
+
+
 def test_schedule_of_evaluations() -> None:
     schedule = Schedule(rounds=150, evaluations=3)
     assert [r for r in range(150) if schedule.due(r)] == [50, 100]
