@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ import mpi4py
 mpi4py.rc.thread_level = "serialized"
 from mpi4py import MPI  # noqa: E402
 
+from fedhpc.comm.world import RanksLostError  # noqa: E402
 from fedhpc.errors import FAILED, AgreedError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED, MPI.ERR_IN_STATUS)
+"""Error classes that a lost rank gives; the last comes from waiting for several messages at once."""
 CHUNK_LIMIT = 2**30
 """Elements per MPI call: counts above 2^31 - 1 fail in MPI 3 libraries (Open MPI 5.0 among them)."""
 
@@ -32,20 +36,39 @@ class MpiWorld:
     """
 
     def __init__(self, chunk_limit: int = CHUNK_LIMIT) -> None:
-        self._comm = MPI.COMM_WORLD.Dup()
-        self._node = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.rank: int = self._comm.Get_rank()
-        self.size: int = self._comm.Get_size()
-        self.local_rank: int = self._node.Get_rank()
-        self.local_size: int = self._node.Get_size()
+        self._use(MPI.COMM_WORLD.Dup())
         self.host: str = MPI.Get_processor_name()
-        self.is_root = self.rank == 0
         self.library: str = MPI.Get_library_version().strip().rstrip("\x00").split(",")[0]
         self.calls: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self.chunk_limit = chunk_limit
         self.inside = ""
         self.ticks = 0
+        # That a library has the calls proves nothing; mpirun --with-ft ulfm sets this for the ranks.
+        self.survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
+        self.lost = 0
+
+    def _use(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._comm.Set_errhandler(MPI.ERRORS_RETURN)  # which mpi4py turns into exceptions
+        self._node = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.rank: int = self._comm.Get_rank()
+        self.size: int = self._comm.Get_size()
+        self.local_rank: int = self._node.Get_rank()
+        self.local_size: int = self._node.Get_size()
+        self.is_root = self.rank == 0
+
+    def recover(self) -> list[int]:
+        """Go on with the ranks that live; collective over them. Returns their former ranks, in the new order."""
+        old, size = self._comm, self.size
+        if not old.Is_revoked():
+            old.Revoke()
+        new: MPI.Intracomm = old.Shrink()  # type: ignore[assignment]
+        kept = MPI.Group.Translate_ranks(new.Get_group(), list(range(new.Get_size())), old.Get_group())
+        with self._in("recovery"):
+            self._use(new)
+        self.lost += size - self.size
+        return list(kept)
 
     @contextmanager
     def _in(self, name: str) -> Iterator[None]:
@@ -54,6 +77,12 @@ class MpiWorld:
         self.ticks += 1
         try:
             yield
+        except MPI.Exception as error:
+            if not self.survives or error.Get_error_class() not in _LOST:
+                raise
+            if not self._comm.Is_revoked():
+                self._comm.Revoke()  # so that nobody waits for those who noticed
+            raise RanksLostError(f"in {name}: {error.Get_error_string()}") from error
         finally:
             self.inside = ""
             self.ticks += 1
@@ -109,13 +138,13 @@ class MpiWorld:
 
     def exchange(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> None:
         """Post all receives, then all sends, and wait; peers exchange equal numbers of pieces."""
-        requests = []
-        for peer, buf in sorted(receives.items()):
-            requests += [self._comm.Irecv(piece, source=peer, tag=7) for piece in self._pieces(buf)]
-        for peer, buf in sorted(sends.items()):
-            self._count("exchange", buf)
-            requests += [self._comm.Isend(piece, dest=peer, tag=7) for piece in self._pieces(buf)]
         with self._in("exchange"):
+            requests = []
+            for peer, buf in sorted(receives.items()):
+                requests += [self._comm.Irecv(piece, source=peer, tag=7) for piece in self._pieces(buf)]
+            for peer, buf in sorted(sends.items()):
+                self._count("exchange", buf)
+                requests += [self._comm.Isend(piece, dest=peer, tag=7) for piece in self._pieces(buf)]
             MPI.Request.Waitall(requests)
 
     def barrier(self) -> None:
@@ -130,7 +159,8 @@ class MpiWorld:
         if not bad:
             return
         report = None if problem is None else (str(problem), getattr(problem, "exit_code", FAILED))
-        found = [(r, *p) for r, p in enumerate(self._comm.allgather(report)) if p is not None]
+        with self._in("agree"):
+            found = [(r, *p) for r, p in enumerate(self._comm.allgather(report)) if p is not None]
         rank, message, code = found[0]
         where = "" if rank == 0 or len(found) == self.size else f"rank {rank}: "
         more = f" (and {len(found) - 1} other ranks)" if 1 < len(found) < self.size else ""
@@ -144,7 +174,7 @@ class MpiWorld:
 
     def close(self) -> None:
         """Wait for all ranks, so that none is killed while another still saves."""
-        self._comm.Barrier()
+        self.barrier()
 
 
 def self_test(values: torch.Tensor) -> None:

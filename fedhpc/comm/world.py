@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class RanksLostError(Exception):
+    """Ranks died while others were in a collective with them; raised on all that live, where the world survives."""
+
+
 class World(Protocol):
     """All ranks of one MPI job; buffers travel as buffers, only small metadata is pickled.
 
@@ -32,6 +36,8 @@ class World(Protocol):
         moved: payload bytes this rank handed to each buffer collective.
         inside: the collective this rank is in, empty outside; read by other threads.
         ticks: grows with every collective.
+        survives: whether the loss of ranks raises `RanksLostError` instead of ending the job.
+        lost: how many ranks were lost.
     """
 
     rank: int
@@ -45,6 +51,8 @@ class World(Protocol):
     moved: Counter[str]
     inside: str
     ticks: int
+    survives: bool
+    lost: int
 
     def broadcast_(self, buf: torch.Tensor) -> None:
         """Copy root's contiguous buffer to all ranks, in place."""
@@ -70,6 +78,9 @@ class World(Protocol):
     def agree(self, problem: BaseException | str | None) -> None:
         """Raise the same error on every rank if any rank has a problem; collective."""
 
+    def recover(self) -> list[int]:
+        """After `RanksLostError`: go on with those that live. Returns their former ranks, in the new order."""
+
     def abort(self, code: int) -> None:
         """End the whole job now."""
 
@@ -85,6 +96,7 @@ class SoloWorld:
     is_root = True
     library = ""
     inside, ticks = "", 0
+    survives, lost = False, 0
 
     def __init__(self) -> None:
         self.host = socket.gethostname()
@@ -128,6 +140,10 @@ class SoloWorld:
             raise problem
         if problem is not None:
             raise FedhpcError(problem)
+
+    def recover(self) -> list[int]:
+        """Nobody was there to be lost."""
+        return [0]
 
     def abort(self, code: int) -> None:
         """End the process without clean-up."""

@@ -28,6 +28,7 @@ _HARMLESS = (
     "data.memory",
     "device.client_state_gib",
     "hang_seconds",
+    "on_rank_loss",
 )
 """Keys that may differ on resume: none of them changes a bit of the result."""
 
@@ -55,11 +56,12 @@ def federate(
         AgreedError: the directory, the data or the run is at fault; on every rank.
     """
     directory = RunDirectory(path)
-    state = _open_directory(session, directory, config, resume, skip_busy)
-    if state == "busy":
-        session.say(f"{path}: another job works on it")
-        return BUSY
-    check_shared(session.world, path)
+    with session.patience("opening the run directory"):
+        state = _open_directory(session, directory, config, resume, skip_busy)
+        if state == "busy":
+            session.say(f"{path}: another job works on it")
+            return BUSY
+        check_shared(session.world, path)
     session.log_folder = path / "log"
     if state == "finished":
         session.say(f"{path}: the run is finished; `fedhpc report {path}` shows it")
@@ -123,11 +125,12 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory, show_ra
 
     world = session.world
     device = config.device
-    pinning = session.together(lambda: pin(world, device.name, device.threads, device.deterministic))
-    gathered = world.gather(pinning)
-    if gathered is not None:
-        _note_ranks(session, gathered, directory, show_ranks)
-    refuse(world, pinning_problems(gathered or []), session.warn)
+    with session.patience("choosing devices"):
+        pinning = session.together(lambda: pin(world, device.name, device.threads, device.deterministic))
+        gathered = world.gather(pinning)
+        if gathered is not None:
+            _note_ranks(session, gathered, directory, show_ranks)
+        refuse(world, pinning_problems(gathered or []), session.warn)
 
     import torch
 
@@ -153,6 +156,7 @@ def _federation(
     from fedhpc.commands._domains import build_exam
     from fedhpc.commands._saving import RunSaver, restore
     from fedhpc.commands._sink import RunSink
+    from fedhpc.commands._survivors import cannot_survive, run_surviving
     from fedhpc.federated.engine import Engine
     from fedhpc.federated.records import NullSink
     from fedhpc.runs.checkpoint import CheckpointFolder
@@ -203,7 +207,12 @@ def _federation(
             session.say(f"resuming after round {stored.round}")
     engine.warm_up(min(config.warmup_rounds, config.rounds - engine.progress.round))
     deadline = Deadline() if world.is_root else None
-    outcome = engine.run()
+    if config.on_rank_loss == "continue":
+        if problem := cannot_survive(world):
+            session.warn(problem)
+        outcome = run_surviving(session, engine, folder, sink)
+    else:
+        outcome = engine.run()
     if isinstance(sink, RunSink):
         sink.close()
     return engine, outcome

@@ -91,6 +91,15 @@ class Session:
         self.world.abort(FAILED)
 
 
+def _leave(world: World, code: int) -> int:
+    """Return the exit code, or leave at once where ranks were lost: MPI's own end would wait for them."""
+    if world.lost:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
 def _end_start(message: str) -> None:
     """End a process whose MPI does not come up."""
     print(f"fedhpc: error: {socket.gethostname()}, {message}", file=sys.stderr, flush=True)
@@ -118,11 +127,11 @@ def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True
                 check_launch(world, session.warn)
         code = body(session)
         world.close()
-        return code
+        return _leave(world, code)
     except AgreedError as error:
         if world.is_root:
             print(f"fedhpc: error: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
+        return _leave(world, error.exit_code)
     except BaseException as error:
         code = error.exit_code if isinstance(error, FedhpcError) else FAILED
         _report(session, error)

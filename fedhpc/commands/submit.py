@@ -71,7 +71,8 @@ def _request(args: argparse.Namespace, overrides: list[str]) -> JobRequest:
     if not config.is_file():
         raise ConfigError(f"{config}: no such file")
     site = load(Site, args.site, _site_options(args)) if args.site else _plain_site(args)
-    data_root = load_run(args.config, overrides).data.root if args.mode == "run" else None
+    config_of_run = load_run(args.config, overrides) if args.mode == "run" else None
+    data_root = config_of_run.data.root if config_of_run else None
     if args.stage and data_root is None:
         raise ConfigError("--stage needs a run with data.root: an embedded dataset has no shards to copy")
     out = Path(os.path.abspath(args.out or default_path(args.config)))
@@ -91,6 +92,7 @@ def _request(args: argparse.Namespace, overrides: list[str]) -> JobRequest:
         seconds=parse_time(args.time) if args.time else None,
         array=args.array,
         stage=os.path.abspath(data_root) if args.stage and data_root else None,
+        survive=config_of_run is not None and config_of_run.on_rank_loss == "continue",
         site=site,
     )
 

@@ -198,6 +198,9 @@ class RunConfig(Section):
     placement: Annotated[Literal["balanced", "pinned"], "pinned: clients never leave their rank"] = "balanced"
     on_divergence: Annotated[Literal["skip", "stop"], "what to do with a client whose weights blow up"] = "skip"
     warmup_rounds: Annotated[int, _AT_LEAST_0, "rounds run and thrown away before the clock starts"] = 0
+    on_rank_loss: Annotated[
+        Literal["abort", "continue"], "continue: survivors redo the round (needs mpirun --with-ft ulfm of Open MPI 5)"
+    ] = "abort"
     hang_seconds: Annotated[float, _AT_LEAST_0, "a rank without progress for so long ends the job; 0: never"] = 1800.0
     data: DataConfig = field(default_factory=DataConfig)
     partition: Annotated[Any, Plugin("fedhpc.data.partitions", "kind", "PARTITION")]

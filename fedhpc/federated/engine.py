@@ -84,6 +84,8 @@ class Engine:
         if world.is_root:
             self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters(), follow_all)
         self._failure = ""
+        self._undo: tuple[int, dict[int, torch.Tensor | None]] = (-1, {})
+        self._left_out: dict[int, frozenset[int]] = {}
 
     def _initial_state(self) -> Vectors:
         """State of a client that never trained."""
@@ -128,6 +130,38 @@ class Engine:
         self.progress, self.server, self._sink = progress, server, sink
         self.states.restore(states)
 
+    def _cohort(self, round: int) -> tuple[int, ...]:
+        """Who takes part in a round: its cohort, without those who were lost with their rank in it."""
+        cohort, lost = self._cohorts.clients(round), self._left_out.get(round, frozenset())
+        return tuple(c for c in cohort if c not in lost) or cohort
+
+    def survive(self, kept: Sequence[int], saved: Callable[[list[int]], dict[int, torch.Tensor]]) -> list[int]:
+        """Go back to root's last round border with the ranks that are left; collective. `run` redoes the round.
+
+        The round is redone without the clients whose home was lost; from the next on they take part again, with the
+        state that `saved` has of them, else that of a client that never trained.
+
+        Args:
+            kept: former ranks of those that are left, in their new order; the former root is among them.
+            saved: the states of some clients in the last checkpoint.
+
+        Returns:
+            The clients whose home was lost.
+        """
+        self.progress = self._world.share(self.progress)
+        if self._undo[0] >= self.progress.round:
+            self.states.restore(self._undo[1])
+        lost = [client for client, home in enumerate(self.placement.homes) if home not in kept]
+        self.placement = self.placement.among(kept)
+        seconds = torch.from_numpy(self.costs.seconds.copy())
+        self._world.broadcast_(seconds)
+        self.costs.seconds = seconds.numpy()
+        for client, flat in saved([c for c in lost if self.placement.homes[c] == self._world.rank]).items():
+            self.states.put(client, flat)
+        before = self._left_out.get(self.progress.round, frozenset())
+        self._left_out[self.progress.round] = before | frozenset(lost)
+        return lost
+
     def run(self) -> Outcome:
         """Run from the present state to the cap, the target, or a stop request; collective.
 
@@ -166,7 +200,7 @@ class Engine:
                 self._down.order = order
             self._world.broadcast_(self._down.data)
         if self.progress.round:
-            cohort = self._cohorts.clients(self.progress.round - 1)
+            cohort = self._cohort(self.progress.round - 1)
             self.costs.update(cohort, self._down["seconds"][: len(cohort)].tolist())
         return self._down.order
 
@@ -179,7 +213,9 @@ class Engine:
         """One round after its broadcast; returns root's order for the next broadcast."""
         world, clock, began = self._world, self.clock, self.clock.now()
         moved = sum(world.moved.values())
-        cohort = self._cohorts.clients(round)
+        cohort = self._cohort(round)
+        if world.survives:
+            self._undo = (round, self.states.backup(cohort))
         ranks = self.placement.plan(cohort, self.costs.expected(cohort))
         homes = [self.placement.homes[c] for c in cohort]
         guests = fetch_away(world, self.states, cohort, homes, ranks)

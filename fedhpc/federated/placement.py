@@ -60,6 +60,19 @@ class Placement:
         """Clients whose home is this rank, ascending."""
         return [client for client, home in enumerate(self.homes) if home == rank]
 
+    def among(self, kept: Sequence[int]) -> Placement:
+        """The placement on the ranks that are left, renumbered; clients without a home are dealt out to them.
+
+        Args:
+            kept: former ranks of those that are left, in their new order.
+        """
+        new = {old: rank for rank, old in enumerate(kept)}
+        ranks = tuple(new[r] for r in self.ranks if r in new) or tuple(range(len(kept)))
+        homeless = [client for client, home in enumerate(self.homes) if home not in new]
+        found = dict(zip(homeless, spread([1.0] * len(homeless), ranks), strict=True))
+        homes = tuple(found[c] if c in found else new[home] for c, home in enumerate(self.homes))
+        return Placement(homes, ranks, self.balanced)
+
     def plan(self, cohort: Sequence[int], costs: Sequence[float]) -> list[int]:
         """The rank that trains each client of the cohort.
 

@@ -65,6 +65,7 @@ class JobRequest:
         directory: where the job runs.
         log: name of the log, or None for one in `out`.
         title: name of the job, or None to take it from `out`.
+        survive: survivors of a lost rank go on (Open MPI's mpirun only).
     """
 
     scheduler: str
@@ -82,6 +83,7 @@ class JobRequest:
     stage: str | None = None
     log: str | None = None
     title: str | None = None
+    survive: bool = False
     site: Site = field(default_factory=Site)
 
     def __post_init__(self) -> None:
@@ -109,6 +111,8 @@ class JobRequest:
     @property
     def launcher(self) -> Launcher:
         """What starts the ranks."""
+        if self.survive and self.site.launcher is None and self.site.mpi == "openmpi":
+            return "mpirun"
         return self.site.launcher or _LAUNCHERS[self.scheduler]
 
 

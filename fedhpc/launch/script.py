@@ -85,7 +85,7 @@ def _site(job: JobRequest) -> list[str]:
     lines += [f'export {name}="{value}"' for name, _, value in (s.partition("=") for s in site.environment)]
     if job.launcher == "srun":
         lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take it from above")
-    if job.launcher == "mpirun" and site.mpi == "openmpi":
+    if job.launcher == "mpirun" and site.mpi == "openmpi" and not job.survive:
         lines.append(f'export PRTE_MCA_plm_ssh_args="{_KEEPALIVE}"  # a lost host ends the job in seconds')
     return lines
 
@@ -94,10 +94,13 @@ def _launcher(job: JobRequest) -> str:
     """Start all ranks: the launcher's words up to the program."""
     site, ranks, per_node, cpus = job.site, job.ranks, job.ranks_per_node, job.cpus_per_rank
     names = ["OMP_NUM_THREADS", *(setting.partition("=")[0] for setting in site.environment)]
+    survive = " --with-ft ulfm --mca async_mpi_finalize 1" if job.survive else ""
     depth = f":PE={cpus}" if cpus > 1 else ""
     words = {
         "srun": f"srun --mpi={_PMI[site.mpi]} --kill-on-bad-exit=1 --cpu-bind=cores",
-        "mpirun": f"mpirun -n {ranks} --map-by ppr:{per_node}:node{depth} " + " ".join(f"-x {n}" for n in names)
+        "mpirun": f"mpirun -n {ranks} --map-by ppr:{per_node}:node{depth} "
+        + " ".join(f"-x {n}" for n in names)
+        + survive
         if site.mpi == "openmpi"
         else f"mpirun -n {ranks} -ppn {per_node} -genvall",
         "mpiexec": f"mpiexec -n {ranks} --ppn {per_node} --depth {cpus} --cpu-bind depth",

@@ -30,8 +30,6 @@ def test_a_stopped_rank_is_named_and_the_job_ends(victim: int, tmp_path: Path) -
     began = time.monotonic()
     assert job.wait(timeout=60) != 0
     assert time.monotonic() - began > LIMIT * 0.7
-    assert re.search(
-        rf"fedhpc: error: rank {victim} on \S+ gives no sign of life .*last known phase: \w+", job.err
-    )
+    assert re.search(rf"fedhpc: error: rank {victim} on \S+ gives no sign of life .*last known phase: \w+", job.err)
     assert "--resume" in job.err
     assert still_alive([stopped, *session_of(job.pid)], seconds=5) == []

@@ -1,0 +1,91 @@
+"""Ranks are killed under `mpirun --with-ft ulfm`: the others redo the round and finish."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launcher import REPOSITORY, MpiJob, environment, find_mpirun, ranks_of, session_of, still_alive
+
+CONFIG = REPOSITORY / "configs" / "smoke" / "quickstart.yaml"
+OPTIONS = ["--evaluate.target_accuracy", "null", "--evaluate.every", "1000", "--on_rank_loss", "continue"]
+
+
+class SurvivingJob(MpiJob):
+    """An mpirun whose ranks may live on."""
+
+    def __init__(self, n: int, args: list[str | Path]) -> None:
+        flags = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
+        super().__init__(
+            [str(find_mpirun()), "-n", str(n), *flags, sys.executable, *map(str, args)], environment(), REPOSITORY
+        )
+
+
+def run_args(out: Path, rounds: int, *options: str) -> list[str | Path]:
+    return ["-m", "fedhpc", "run", CONFIG, "--out", out, "--rounds", str(rounds), *OPTIONS, *options]
+
+
+def has_ulfm() -> bool:
+    info = find_mpirun().with_name("ompi_info")
+    if not info.exists():
+        return False
+    text = subprocess.run([info], capture_output=True, text=True, timeout=60).stdout
+    return re.search(r"Fault Tolerance support: yes", text) is not None
+
+
+def wait_for_round(job: MpiJob, number: int) -> None:
+    end = time.monotonic() + 120
+    while not any(int(r) >= number for r in re.findall(r"round (\d+)/", job.out)):
+        assert job.poll() is None, job.out + job.err
+        assert time.monotonic() < end, job.out + job.err
+        time.sleep(0.05)
+
+
+def records(out: Path, what: str) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["what"] == what]
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_survivors_redo_the_round_without_the_lost_clients(algorithm: str, tmp_path: Path) -> None:
+    if not has_ulfm():
+        pytest.skip("this MPI has no ULFM")
+    out, rounds = tmp_path / "run", 60
+    job = SurvivingJob(4, run_args(out, rounds, "--algorithm.name", algorithm, "--checkpoint.every", "5"))
+    wait_for_round(job, 8)
+    victim = ranks_of(job)[2]
+    os.kill(victim, signal.SIGKILL)
+    job.wait(timeout=120)
+    assert still_alive(session_of(job.pid), seconds=5) == [], job.err
+    done = json.loads((out / "done").read_text())
+    assert done["rounds"] == rounds
+    assert done["ranks"] == 3
+    assert "lost rank 2" in job.err
+    lost = records(out, "client_lost")
+    assert len(lost) == 5, "20 clients on 4 ranks"
+    at = int(lost[0]["round"])
+    sizes = {int(r["round"]): r["value"] for r in records(out, "cohort_size")}
+    assert sizes[at + 1] == 15
+    assert sizes[at] == sizes[at + 2] == 20
+    assert sorted(sizes) == list(range(1, rounds + 1)), "each round once"
+
+
+def test_losing_the_server_ends_the_job_and_a_resume_finishes_it(tmp_path: Path) -> None:
+    if not has_ulfm():
+        pytest.skip("this MPI has no ULFM")
+    out = tmp_path / "run"
+    job = SurvivingJob(3, run_args(out, 100000, "--checkpoint.every", "5"))
+    wait_for_round(job, 8)
+    os.kill(ranks_of(job)[0], signal.SIGKILL)
+    job.wait(timeout=60)
+    assert "the server's rank was lost" in job.err or job.returncode != 0, job.err
+    assert not (out / "done").exists()
+    assert still_alive(session_of(job.pid), seconds=5) == []
+    assert list((out / "checkpoints").glob("round-*"))
