@@ -147,6 +147,7 @@ def test_a_cancelled_job_leaves_nothing_running_and_can_be_resumed(cluster: Clus
     assert not (out / "done").exists()
 
 
+@pytest.mark.timeout(700)
 def test_a_time_limit_is_kept_by_the_run_itself_and_the_job_requeued(
     cluster: Cluster, out: Path, tmp_path: Path
 ) -> None:
@@ -176,7 +177,7 @@ def test_a_time_limit_is_kept_by_the_run_itself_and_the_job_requeued(
     job = cluster.submit(
         CONFIG, "--scheduler", "slurm", "--nodes", "2", "--time", "1m", "--site", site, "--out", out, *words
     )
-    info = cluster.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", seconds=300)
+    info = cluster.wait_for(job, "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", seconds=450)
     log = (out / "log" / f"job-{job}.out").read_text()
     assert info["JobState"] == "COMPLETED", log
     assert int(info["Restarts"]) >= 1, f"all {rounds} rounds fitted: {log}"
