@@ -85,7 +85,7 @@ def fedhpc_burst(root: Path, dataset: str, rounds: int, clients: int, options: l
         run = Path(folder) / "run"
         settings = {
             "data.dataset": dataset, "data.root": root, "partition.kind": "iid", "partition.clients": clients,
-            "model.name": "hem_cnn", "cohort.size": COHORT, "rounds": rounds, "local.lr": LR, "local.epochs": 1,
+            "model.name": "hem_cnn", "cohort.size": COHORT, "rounds": rounds, "local.lr": LR,
             "local.batch_size": BATCH, "evaluate.every": 10**6, "device.threads": 1,
         }  # fmt: skip
         words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]

@@ -347,3 +347,12 @@ def test_another_kind_of_file_is_only_another_class(write):
 def test_sections_are_frozen(write):
     with pytest.raises(dataclasses.FrozenInstanceError):
         load_config(write(MINIMAL)).local.lr = 3.0  # type: ignore[misc]
+
+
+def test_a_full_gradient_has_no_meaning_for_personalised_objectives(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("rounds: 1\npartition: {kind: iid, clients: 2}\nalgorithm: {name: scaffold, option: 1}\n")
+    assert load_config(str(file), []).algorithm.option == 1
+    with pytest.raises(ConfigError, match=r"run\.yaml|personalize\.method") as caught:
+        load_config(str(file), ["--personalize.method", "maml"])
+    assert "option 1" in str(caught.value)

@@ -242,7 +242,18 @@ def _note_ranks(session: Session, pinnings: list[Pinning], directory: RunDirecto
         for text in warnings_for(pinnings):
             session.warn(text)
     ranks = [asdict(p) for p in pinnings]
+    before = directory.read_json(ENVIRONMENT)["ranks"] if (directory.path / ENVIRONMENT).exists() else ranks
+    if {r["threads"] for r in before} != {r["threads"] for r in ranks}:
+        session.warn(
+            f"ranks computed with {_counts(before)} thread(s) before and with {_counts(ranks)} now: the bits of the "
+            "result may differ from an undisturbed run's; set device.threads to keep them"
+        )
     directory.write_json(ENVIRONMENT, describe_environment(ranks, session.world.library))
+
+
+def _counts(ranks: list[dict[str, Any]]) -> str:
+    """The different thread counts of some ranks."""
+    return ", ".join(str(n) for n in sorted({r["threads"] for r in ranks}))
 
 
 def _finish(session: Session, directory: RunDirectory, engine: Engine, outcome: Outcome) -> None:
@@ -257,7 +268,9 @@ def _finish(session: Session, directory: RunDirectory, engine: Engine, outcome: 
 
     weights = engine.server.vectors["weights"]
     final = {name: t.contiguous() for name, t in engine.final_model().items()}
-    save_file(final, str(directory.path / "model.safetensors"))
+    temporary = directory.path / ".model.safetensors.tmp"
+    save_file(final, str(temporary))
+    temporary.replace(directory.path / "model.safetensors")
     directory.write_json("trace.json", {"traceEvents": [event for found in events for event in found]})
     progress = outcome.progress
     reached = progress.reached

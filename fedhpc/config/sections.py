@@ -229,6 +229,11 @@ class RunConfig(Section):
                 f"generalize.test_envs holds environments out, where personalize.method '{personal}' has no samples to "
                 "adapt to; set one of them to its default"
             )
+        if personal != "none" and getattr(self.algorithm, "takes_full_gradient", False):
+            raise ConfigError(
+                f"algorithm.option 1 takes the gradient on all local samples, which personalize.method '{personal}' "
+                "does not define; use option 2"
+            )
         check = getattr(self.algorithm, "check_local", None)
         if check is not None:
             check(local.optimizer, local.momentum)

@@ -77,6 +77,11 @@ class FederatedAlgorithm(ABC):
     """Whether `server_update` treats every element alike, so that it may be given blocks of the vectors in turn."""
 
     @property
+    def takes_full_gradient(self) -> bool:
+        """Whether the client rule asks for the gradient on all local samples, which only plain objectives have."""
+        return False
+
+    @property
     def traffic(self) -> Traffic:
         """What travels each round."""
         return Traffic()

@@ -124,7 +124,8 @@ class Engine:
         states = self.states.backup(touched)
         self.progress, self._sink = copy.copy(progress), NullSink()
         for round in range(first, first + rounds):
-            self._broadcast(order)
+            if self._broadcast(order) is Order.FAIL:
+                break  # the real rounds will say so
             order = self._train(round, 0.0)
         self._down["seconds"].zero_()
         self.progress, self.server, self._sink = progress, server, sink

@@ -85,11 +85,15 @@ class Placement:
         plain = spread(costs, self.ranks)
         limit = makespan(costs, plain) * (1 + 1e-9)
         loads = dict.fromkeys(self.ranks, 0.0)
+        least = [(0.0, rank) for rank in self.ranks]  # a heap; entries whose load is no longer true are passed over
         assigned = [0] * len(cohort)
         for i in sorted(range(len(cohort)), key=lambda i: (-costs[i], cohort[i])):
-            rank = home[i] if loads[home[i]] + costs[i] <= limit else min(self.ranks, key=lambda r: (loads[r], r))
+            while least[0][0] != loads[least[0][1]]:
+                heapq.heappop(least)
+            rank = home[i] if loads[home[i]] + costs[i] <= limit else least[0][1]
             assigned[i] = rank
             loads[rank] += costs[i]
+            heapq.heappush(least, (loads[rank], rank))
         return assigned if max(loads.values()) <= limit else plain
 
 

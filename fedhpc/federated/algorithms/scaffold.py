@@ -43,6 +43,11 @@ class Scaffold(FederatedAlgorithm):
         if self.control_steps is not None and self.control_steps < 1:
             raise ConfigError(f"algorithm.control_steps must be at least 1, got {self.control_steps}")
 
+    @property
+    def takes_full_gradient(self) -> bool:
+        """Option 1 does."""
+        return self.option == 1
+
     def check_local(self, optimizer: str, momentum: float) -> None:
         """Refuse optimizers whose displacement is not K·η·(mean gradient): option 2 reads the gradient off it.
 
