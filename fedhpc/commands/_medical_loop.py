@@ -25,6 +25,7 @@ def federation(
     from fedhpc.commands._federate import latest
     from fedhpc.commands._saving import RunSaver, restore
     from fedhpc.commands._sink import RunSink
+    from fedhpc.commands._survivors import cannot_survive, run_surviving
     from fedhpc.federated.records import NullSink
     from fedhpc.runs.checkpoint import CheckpointFolder
     from fedhpc.runs.records import RecordWriter
@@ -53,6 +54,9 @@ def federation(
             session.stop.ask("the job's time is running out")
         return bool(session.stop)
 
+    survive = config.on_rank_loss == "continue"
+    if survive and (problem := cannot_survive(world)):
+        session.warn(problem)
     stored = latest(session, folder)
     outcome: Outcome | None = None
     for stage in run.stages:
@@ -71,7 +75,7 @@ def federation(
             deadline = Deadline() if world.is_root else None
         engine = following
         run.begin(stage, engine)
-        outcome = engine.run()
+        outcome = run_surviving(session, engine, folder, sink) if survive else engine.run()
         if outcome.status == "stopped":
             break
     if isinstance(sink, RunSink):

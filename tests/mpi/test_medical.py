@@ -40,8 +40,9 @@ def cases() -> dict[str, list[Any]]:
     found = {recipe: case(recipe, SHORT) for recipe in RECIPES}
     found["crt"] = case("crt", f"{SHORT} --recipe.head_share=0.5")
     found["crt-compat"] = case("crt", f"{SHORT} --recipe.compat=true")
-    found["swad-compat"] = case("swad", f"{SHORT} --recipe.compat=true --recipe.num_converge=2")
-    found["swad-valley"] = case("swad", f"{SHORT} --recipe.num_converge=1 --recipe.num_tolerance=2 --local.lr=0.3")
+    valley = f"{SHORT} --recipe.num_converge=1 --recipe.num_tolerance=2 --local.lr=0.3"  # while the loss falls, both
+    found["swad-valley"] = case("swad", valley)  # rules take the latest segment
+    found["swad-compat"] = case("swad", f"{valley} --recipe.compat=true")
     found["own-head"] = case("fedavg", f"{SHORT} --recipe.head=own")
     found["adam"] = case("gb", f"{SHORT} --local.optimizer=adam --local.lr=0.003 --local.momentum=0")
     found["forgetful"] = case("fedavg", f"{SHORT} --recipe.momentum=reset")
