@@ -122,8 +122,8 @@ class _Average:
         ]  # fmt: skip
         segment: RunningMean[Tensor] = RunningMean()
         if count:
-            segment.total, segment.count = carried["_swad_segment"].to(device), int(count)
-        valley, swad = carried["_swad_valley"].to(device), self.swad
+            segment.total, segment.count = carried["_swad_segment"].to(device, copy=True), int(count)
+        valley, swad = carried["_swad_valley"].to(device, copy=True), self.swad
         limit = None if math.isnan(threshold) else threshold
         if isinstance(swad, Swad):
             swad.step, swad.segment, swad.recent, swad.threshold, swad.ended = (

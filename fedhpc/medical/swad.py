@@ -43,9 +43,14 @@ class RunningMean(Generic[W]):
 
     def add(self, value: W, times: int = 1) -> None:
         """Add a value that stands for `times` of them."""
-        weighted: Any = value
-        weighted = weighted * times
-        self.total = weighted if self.total is None else self.total + weighted
+        if self.total is None:
+            copied: Any = value
+            self.total = copied * times
+        elif times == 1:
+            self.total += value
+        else:
+            scaled: Any = value
+            self.total += scaled * times
         self.count += times
 
     @property

@@ -211,4 +211,4 @@ def _cell(values: Sequence[float]) -> str:
     if math.isnan(mean):
         return "-"
     mean = round(mean, 6) + 0.0  # no minus before a zero
-    return f"{100 * mean:.1f}" if math.isnan(low) else f"{100 * mean:.1f} ± {100 * (mean - low):.1f}"
+    return f"{100 * mean:.1f}" if math.isnan(low) else f"{100 * mean:.1f} ± {100 * abs(mean - low):.1f}"

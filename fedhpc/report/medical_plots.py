@@ -100,6 +100,7 @@ def _bars(figure: Figure, several: Mapping[str, Sequence[MedicalRun]], score: st
         if np.isfinite(mean):
             error = [[100 * (mean - low)], [100 * (high - mean)]] if np.isfinite(low) else None
             axes.bar(number, 100 * mean, color=_COLOURS[number % len(_COLOURS)], yerr=error, capsize=3)
+    axes.set_ylim(0, min(101.0, axes.get_ylim()[1]))  # an interval of few seeds may leave what is possible
     axes.set_xticks(range(len(several)), list(several), rotation=35, ha="right")
     axes.set_ylabel(f"Hold-out {score.upper()}{' accuracy' if score == 'ltr' else ''} (%)")
 

@@ -101,7 +101,7 @@ def _latex(sections: Mapping[str, Sequence[MedicalRun]]) -> str:
             cells = []
             for _, read in COLUMNS:
                 mean, low, _ = confidence_interval([read(run) for run in same])
-                half = "" if math.isnan(low) else rf" $\pm$ {100 * (mean - low):.1f}"
+                half = "" if math.isnan(low) else rf" $\pm$ {100 * abs(mean - low):.1f}"
                 cells.append("--" if math.isnan(mean) else f"{100 * mean:.1f}{half}")
             lines.append(" & ".join([title.replace("_", r"\_"), *cells]) + r" \\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}"]) + "\n"
