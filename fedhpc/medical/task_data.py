@@ -30,6 +30,7 @@ class TaskRows:
 
     def __init__(self, timeline: Timeline, labels: np.ndarray, memory: Memory | None, seed: int) -> None:
         self._timeline, self._labels, self._memory, self._seed = timeline, labels, memory, seed
+        self._latest: dict[int, tuple[int, np.ndarray]] = {}
 
     def current(self, client: int, task: int) -> np.ndarray:
         """Training samples of a client's task, in the order of a sequential pass."""
@@ -39,8 +40,12 @@ class TaskRows:
         """What a client remembers of the tasks before this one."""
         if self._memory is None:
             return np.zeros(0, dtype=np.int64)
-        finished = list(self._timeline.train[client][:task])
-        return remembered(finished, self._memory.capacity, self._memory.policy, self._labels, self._seed, client)
+        if self._latest.get(client, (-1,))[0] != task:  # asked for in every round, and the same throughout a task
+            finished = list(self._timeline.train[client][:task])
+            rule = self._memory
+            kept = remembered(finished, rule.capacity, rule.policy, self._labels, self._seed, client)
+            self._latest[client] = task, kept
+        return self._latest[client][1]
 
     def setting(self, batch_size: int, steps: int, rounds_per_task: int) -> Setting:
         """What a recipe's batches need to know."""
