@@ -130,10 +130,10 @@ def measure(root: Path, model: str, recipe: str, rounds: int) -> dict[str, float
     phase = "exam"
     engine.warm_up(1)
     steps.seconds = 0.0
-    exam, test = engine._exam, sum(len(rows) for client in data.timeline.test for rows in client)
+    exam, test = run._exam(run._task(0)), sum(len(rows) for client in data.timeline.test for rows in client)
     read["exam"] = 0
     began = time.perf_counter()
-    exam.evaluate(run.trainer, 0, 1)  # type: ignore[union-attr]
+    exam.evaluate(run.trainer, 0, 1)
     seconds = time.perf_counter() - began
     asked = np.unique(np.concatenate([*(r for c in data.timeline.test for r in c), data.timeline.holdout]))
     found = {

@@ -50,7 +50,8 @@ def task_records(
     """
     num_classes = logits.shape[1]
     counts = ltr.Counts.of(logits.argmax(1), labels, groups, num_classes, num_groups)
-    area, _ = ltr.auc(ltr.softmax(logits), labels)
+    shares = ltr.softmax(logits)
+    area, _ = ltr.auc(shares, labels)
     values = {
         "ltr": counts.ltr,
         "accuracy": counts.accuracy,
@@ -58,6 +59,7 @@ def task_records(
         "loss": ltr.cross_entropy(logits, labels) if len(labels) else math.nan,
         "absent_classes": float(len(counts.absent_classes)),
         **{f"class_accuracy_{c}": float(v) for c, v in enumerate(counts.per_class)},
+        **{f"class_auc_{c}": float(v) for c, v in enumerate(ltr.per_class_auc(shares, labels))},
         **{f"group_accuracy_{g}": float(v) for g, v in enumerate(counts.per_group)},
         **{f"group_ltr_{g}": float(v) for g, v in enumerate(counts.ltr_per_group)},
     }
@@ -67,7 +69,7 @@ def task_records(
         yield Record(
             prefix + what,
             value,
-            units.get(what, "fraction"),
+            "area" if "_auc_" in what else units.get(what, "fraction"),
             moment.round,
             moment.seconds,
             client=client,

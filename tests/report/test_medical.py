@@ -152,6 +152,20 @@ def test_areas_are_scikit_learns() -> None:
         assert ltr.per_class_auc(scores, labels) == pytest.approx(apart, rel=1e-12)
 
 
+def test_records_name_classes_and_groups_and_leave_absent_ones_open() -> None:
+    logits, labels = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 0.0, 0.0]]), np.array([0, 1, 1])
+    moment = Moment(10, 1.0, "broadcast_next")
+    found = {r.what: r for r in task_records(moment, logits, labels, np.array([0, 0, 1]), 2, 3, 0)}
+    assert found["class_auc_0"].value == 1.0 == found["class_accuracy_0"].value
+    assert found["class_accuracy_1"].value == 0.5
+    assert found["class_auc_2"].unit == "area"
+    for what in ("class_auc_2", "class_accuracy_2"):
+        value = found[what].value
+        assert value is None or math.isnan(value)
+    assert (found["group_accuracy_0"].value, found["group_accuracy_1"].value) == (1.0, 0.0)
+    assert found["absent_classes"].value == 1
+
+
 def test_confidence_interval_of_known_numbers() -> None:
     mean, low, high = ltr.confidence_interval([1.0, 2.0, 3.0])
     assert mean == 2.0
