@@ -110,7 +110,7 @@ class Hosts(Machine):
     def mend(self) -> None:
         """Bring back what was switched off."""
         if self.broken:
-            self.cluster.lab("poweron", self.broken)
+            self.cluster.lab("poweron", self.broken)  # after `link`, too: ranks that were cut off go with their host
             self.broken = ""
 
     def down(self) -> None:
