@@ -122,6 +122,7 @@ def test_weights_and_scores_are_equal_on_1_2_and_4_ranks(name: str, folder: Path
         assert other["scores"] == one["scores"]
 
 
+@pytest.mark.slow
 def test_batch_norm_gives_the_same_bits_too(tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(norm_cases()))
     for ranks in (1, 2):
@@ -175,6 +176,7 @@ def _clocks(run: Path) -> dict[str, Any]:
     return {key: done[key] for key in ("seconds_train", "seconds_evaluate", "ranks")}
 
 
+@pytest.mark.slow
 def test_the_smoke_study_runs_all_recipes_and_reports(tmp_path: Path) -> None:
     study = REPOSITORY / "configs" / "smoke" / "medical.yaml"
     options = ["--rounds", "3", "--scenario.tasks", "2", "--local.steps", "2"]
