@@ -214,4 +214,4 @@ def test_mistakes_are_told_in_a_line(config: Path, tmp_path: Path) -> None:
     assert "no file" in fedhpc("sweep", config, *out, "--model.weights", "missing.pth", code=2)
     assert "need --out" in fedhpc("sweep", config, "--status", code=2)
     assert "cannot be read" in fedhpc("sweep", config, *out, "--status", code=1)
-    assert "a sweep is reported on alone" in fedhpc("report", tmp_path, tmp_path, "--json", code=2)
+    assert "holds no run" in fedhpc("report", tmp_path, tmp_path, "--json", code=2)
