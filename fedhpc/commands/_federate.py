@@ -11,7 +11,7 @@ from fedhpc.commands._configs import is_medical, run_from
 from fedhpc.commands._session import Session
 from fedhpc.config import RunConfig, diff, parse_yaml
 from fedhpc.errors import DONE, STOPPED_EARLY, ConfigError, FedhpcError
-from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, METRICS, InUseError, RunDirectory, write_atomically
+from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, InUseError, RunDirectory, write_atomically
 from fedhpc.runs.rundir import DONE as DONE_FILE
 
 if TYPE_CHECKING:
@@ -151,16 +151,10 @@ def _federation(
     session: Session, config: RunConfig, directory: RunDirectory, device: str, clock: Stopwatch
 ) -> tuple[Engine, Outcome]:
     """Build the federation, restore what was saved, and run the loop."""
-    from fedhpc.comm.deadline import Deadline
     from fedhpc.commands import _federation as build
     from fedhpc.commands._domains import build_exam
-    from fedhpc.commands._saving import RunSaver, restore
-    from fedhpc.commands._sink import RunSink
-    from fedhpc.commands._survivors import cannot_survive, run_surviving
+    from fedhpc.commands._loop import RunLoop
     from fedhpc.federated.engine import Engine
-    from fedhpc.federated.records import NullSink
-    from fedhpc.runs.checkpoint import CheckpointFolder
-    from fedhpc.runs.records import RecordWriter
 
     world = session.world
     with clock.phase("open data"):
@@ -173,61 +167,25 @@ def _federation(
         directory.write_json("partition.json", build.partition_report(data))
         for note in [*notes, *data.partition.notes, *build.unused_settings(config)]:
             session.warn(note)
-    writer = RecordWriter(directory.path / METRICS) if world.is_root else None
-    sink = RunSink(writer, config.rounds, config.evaluate.target_accuracy) if writer else NullSink()
-    folder = CheckpointFolder(directory.path / "checkpoints", config.checkpoint.keep)
-    clients = build.client_data(data, device)
-    saver = RunSaver(world, folder, writer)
-    deadline: Deadline | None = None
-
-    def stop_requested() -> bool:
-        if deadline is not None and deadline.is_near(engine.progress.round, saver.longest):
-            session.stop.ask("the job's time is running out")
-        return bool(session.stop)
-
+    loop = RunLoop(session, config, directory, config.rounds)
     engine = Engine(
         world,
         config.algorithm,
         trainer,
-        clients,
+        build.client_data(data, device),
         cohorts,
         build.engine_settings(config),
-        sink,
+        loop.sink,
         clock=clock,
-        saver=saver,
-        stop_requested=stop_requested,
+        saver=loop.saver,
+        stop_requested=loop.stop_requested,
         personalizer=build.build_personalizer(config, len(data.store.manifest.classes)),
         exam=build_exam(config, data, device),
     )
-    stored = latest(session, folder)
-    kept = restore(world, engine, stored)
-    if writer is not None:
-        writer.truncate_to(kept)
-        if stored is not None:
-            session.say(f"resuming after round {stored.round}")
-    engine.warm_up(min(config.warmup_rounds, config.rounds - engine.progress.round))
-    deadline = Deadline() if world.is_root else None
-    if config.on_rank_loss == "continue":
-        if problem := cannot_survive(world):
-            session.warn(problem)
-        outcome = run_surviving(session, engine, folder, sink)
-    else:
-        outcome = engine.run()
-    if isinstance(sink, RunSink):
-        sink.close()
+    loop.enter(engine, config.rounds)
+    outcome = loop.run(engine)
+    loop.close()
     return engine, outcome
-
-
-def latest(session: Session, folder: Any) -> Any:
-    """The newest whole checkpoint, found and checked by root, known to all."""
-    problem, stored = None, None
-    if session.world.is_root:
-        try:
-            stored = folder.latest(session.warn)
-        except FedhpcError as error:
-            problem = error
-    session.world.agree(problem)
-    return session.world.share(stored)
 
 
 def _note_ranks(session: Session, pinnings: list[Pinning], directory: RunDirectory, show: bool) -> None:

@@ -8,7 +8,7 @@ from fedhpc.commands import _federation as build
 from fedhpc.commands import _medical
 from fedhpc.commands._session import Session
 from fedhpc.medical.config import MedicalConfig
-from fedhpc.runs.rundir import CONFIG, METRICS, RunDirectory, write_atomically
+from fedhpc.runs.rundir import CONFIG, RunDirectory, write_atomically
 
 if TYPE_CHECKING:
     from fedhpc.federated.engine import Engine
@@ -21,14 +21,7 @@ def federation(
     session: Session, config: MedicalConfig, directory: RunDirectory, device: str, clock: Stopwatch
 ) -> tuple[Engine, Outcome]:
     """Build the run, restore what was saved, and train on one task after the other."""
-    from fedhpc.comm.deadline import Deadline
-    from fedhpc.commands._federate import latest
-    from fedhpc.commands._saving import RunSaver, restore
-    from fedhpc.commands._sink import RunSink
-    from fedhpc.commands._survivors import cannot_survive, run_surviving
-    from fedhpc.federated.records import NullSink
-    from fedhpc.runs.checkpoint import CheckpointFolder
-    from fedhpc.runs.records import RecordWriter
+    from fedhpc.commands._loop import RunLoop
 
     world = session.world
     with clock.phase("open data"):
@@ -41,45 +34,23 @@ def federation(
         directory.write_json("scenario.json", _medical.report_of(data))
         for note in [*notes, *_medical.unused_settings(config, data)]:
             session.warn(note)
-    writer = RecordWriter(directory.path / METRICS) if world.is_root else None
-    folder = CheckpointFolder(directory.path / "checkpoints", config.checkpoint.keep)
-    saver = RunSaver(world, folder, writer)
-    total = run.stages[-1].end
-    sink = RunSink(writer, total, config.evaluate.target_accuracy) if writer else NullSink()
-    deadline: Deadline | None = None
+    loop = RunLoop(session, config, directory, run.stages[-1].end)
     engine: Engine | None = None
-
-    def stop_requested() -> bool:
-        if deadline is not None and engine is not None and deadline.is_near(engine.progress.round, saver.longest):
-            session.stop.ask("the job's time is running out")
-        return bool(session.stop)
-
-    survive = config.on_rank_loss == "continue"
-    if survive and (problem := cannot_survive(world)):
-        session.warn(problem)
-    stored = latest(session, folder)
     outcome: Outcome | None = None
     for stage in run.stages:
-        if stored is not None and not _left(stored, stage.end):
+        if loop.stored is not None and not _left(loop.stored, stage.end):
             continue
-        following = run.engine(stage, sink, clock, saver, stop_requested)
-        if engine is not None:
-            following.continue_from(engine)
+        following = run.engine(stage, loop.sink, clock, loop.saver, loop.stop_requested)
+        if engine is None:
+            loop.enter(following, stage.end)
         else:
-            kept = restore(world, following, stored)
-            if writer is not None:
-                writer.truncate_to(kept)
-                if stored is not None:
-                    session.say(f"resuming after round {stored.round}")
-            following.warm_up(min(config.warmup_rounds, stage.end - following.progress.round))
-            deadline = Deadline() if world.is_root else None
+            following.continue_from(engine)
         engine = following
         run.begin(stage, engine)
-        outcome = run_surviving(session, engine, folder, sink) if survive else engine.run()
+        outcome = loop.run(engine)
         if outcome.status == "stopped":
             break
-    if isinstance(sink, RunSink):
-        sink.close()
+    loop.close()
     assert engine is not None, "a run has at least one stage"
     assert outcome is not None
     return engine, outcome

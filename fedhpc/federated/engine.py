@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -15,11 +14,13 @@ from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
 from fedhpc.federated.buffers import Down, Order, Up
 from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
 from fedhpc.federated.cohorts import CohortPlan
-from fedhpc.federated.evaluation import AccuracySummary, ClientExam, Exam, evaluate_clients, summarize
+from fedhpc.federated.evaluation import ClientExam, Exam
+from fedhpc.federated.examiner import Examiner
 from fedhpc.federated.host import LAST, LOCAL_BUFFERS, MOVED, ClientObserver, Host
+from fedhpc.federated.losses import Losses
 from fedhpc.federated.personalize import Personalizer
 from fedhpc.federated.placement import CostTable, Placement
-from fedhpc.federated.records import NullSink, RoundTimes, Sink, record_evaluation, record_round
+from fedhpc.federated.records import NullSink, RoundTimes, Sink, record_round
 from fedhpc.federated.server import Server
 from fedhpc.federated.state import EngineSettings, Outcome, Progress, Saver, Snapshot
 from fedhpc.timing import Stopwatch
@@ -63,7 +64,7 @@ class Engine:
         exam: Exam | ClientExam | None = None,
         extensions: Sequence[ClientExtension] = (),
     ) -> None:
-        self._personalizer, self._exam, self._extensions = personalizer, exam, extensions
+        self._extensions = extensions
         self._follow_all = follow_all = settings.follow_all or settings.evaluated_model == "avg_all"
         self._world, self._algorithm, self._trainer = world, algorithm, trainer
         self._data, self._cohorts, self._settings = data, cohorts, settings
@@ -71,6 +72,7 @@ class Engine:
         self.clock = clock or Stopwatch()
         self.placement = Placement.build(data.num_train, world.size, settings.root_hosts, settings.balanced)
         self._host = Host(algorithm, trainer, data, settings.sums, self.clock, follow_all, observer, extensions)
+        self._examiner = Examiner(world, trainer, data, settings, self.clock, personalizer, exam, extensions)
         vector, traffic = trainer.vector, algorithm.traffic
         sizes = (len(vector), vector.buffers.numel(), vector.num_counters, cohorts.largest)
         self._down = Down(traffic.broadcast, *sizes, dtype=vector.weights.dtype)
@@ -84,8 +86,7 @@ class Engine:
         if world.is_root:
             self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters(), follow_all)
         self._failure = ""
-        self._undo: tuple[int, dict[int, torch.Tensor | None]] = (-1, {})
-        self._left_out: dict[int, frozenset[int]] = {}
+        self._losses = Losses()
 
     def _initial_state(self) -> Vectors:
         """State of a client that never trained."""
@@ -132,9 +133,7 @@ class Engine:
         self.states.restore(states)
 
     def _cohort(self, round: int) -> tuple[int, ...]:
-        """Who takes part in a round: its cohort, without those who were lost with their rank in it."""
-        cohort, lost = self._cohorts.clients(round), self._left_out.get(round, frozenset())
-        return tuple(c for c in cohort if c not in lost) or cohort
+        return self._losses.without_lost(round, self._cohorts.clients(round))
 
     def survive(self, kept: Sequence[int], saved: Callable[[list[int]], dict[int, torch.Tensor]]) -> list[int]:
         """Go back to root's last round border with the ranks that are left; collective. `run` redoes the round.
@@ -150,8 +149,7 @@ class Engine:
             The clients whose home was lost.
         """
         self.progress = self._world.share(self.progress)
-        if self._undo[0] >= self.progress.round:
-            self.states.restore(self._undo[1])
+        self._losses.put_back(self.states, self.progress.round)
         lost = [client for client, home in enumerate(self.placement.homes) if home not in kept]
         self.placement = self.placement.among(kept)
         seconds = torch.from_numpy(self.costs.seconds.copy())
@@ -159,8 +157,7 @@ class Engine:
         self.costs.seconds = seconds.numpy()
         for client, flat in saved([c for c in lost if self.placement.homes[c] == self._world.rank]).items():
             self.states.put(client, flat)
-        before = self._left_out.get(self.progress.round, frozenset())
-        self._left_out[self.progress.round] = before | frozenset(lost)
+        self._losses.leave_out(self.progress.round, lost)
         return lost
 
     def run(self) -> Outcome:
@@ -185,7 +182,9 @@ class Engine:
             last = round == self._settings.rounds
             due = last or round % self._settings.evaluate_every == 0
             if due and self.progress.evaluated != round:  # a run that stopped after this evaluation has it
-                reached, stop = self._evaluate(round)
+                reached, stop = self._examiner.examine(
+                    self.snapshot(), self.placement, self._down, self._sink, self._stop_requested
+                )
                 if last or (reached and self._settings.stop_at_target):
                     return Outcome("finished", self.progress)
                 if stop:
@@ -216,7 +215,7 @@ class Engine:
         moved = sum(world.moved.values())
         cohort = self._cohort(round)
         if world.survives:
-            self._undo = (round, self.states.backup(cohort))
+            self._losses.remember(self.states, round, cohort)
         ranks = self.placement.plan(cohort, self.costs.expected(cohort))
         homes = [self.placement.homes[c] for c in cohort]
         guests = fetch_away(world, self.states, cohort, homes, ranks)
@@ -268,84 +267,6 @@ class Engine:
         self._down["seconds"].zero_()
         self._down["seconds"][: len(cohort)] = torch.tensor(self._summary.seconds, dtype=self._down.data.dtype)
         return Order.STOP if float(self._up["signal"][0]) > 0 else Order.GO
-
-    def _evaluate(self, round: int) -> tuple[bool, bool]:
-        """Evaluate all clients; returns whether the target is reached and whether someone asked to stop."""
-        world, began = self._world, self.clock.now()
-        with self.clock.phase("evaluation", round=round):
-            place, exam, answers = self._evaluated(), self._exam, None
-            also: Callable[[int], None] | None = None
-            if isinstance(exam, ClientExam):
-                by_client: list[tuple[int, Any]] = []
-                also = lambda c: by_client.append((c, exam.evaluate_client(self._trainer, c)))  # noqa: E731
-                answers = by_client
-            counts = evaluate_clients(
-                self.placement.at_home(world.rank),
-                self._trainer,
-                self._data,
-                self._settings.evaluate_batch,
-                self.clock,
-                place,
-                self._personalizer,
-                also,
-            )
-            if exam is not None and not isinstance(exam, ClientExam):
-                answers = self._answers(exam, place)
-            gathered = world.gather((counts, bool(self._stop_requested()), answers))
-            verdict: tuple[float, bool, bool] | None = None
-            summary: AccuracySummary | None = None
-            if gathered is not None:
-                summary = summarize([c for found, _, _ in gathered for c in found])
-                verdict = (summary.mean, summary.reaches(self._settings.target), any(s for _, s, _ in gathered))
-            verdict = world.share(verdict)
-        assert verdict is not None
-        seconds = self.clock.now() - began
-        self.progress.accuracy, reached, stop = verdict
-        self.progress.evaluated = round
-        self.progress.seconds_evaluate += seconds
-        if reached and self.progress.reached is None:
-            self.progress.reached = (round, self.progress.seconds_train)
-        if summary is not None:
-            record_evaluation(self._sink, self.progress, summary, self._settings.evaluated_model, seconds)
-            if self._exam and gathered is not None:
-                self._exam.record(self._sink, self.progress, [a for _, _, a in gathered if a is not None])
-        return reached, stop
-
-    def _answers(self, exam: Exam, place: Callable[[int | None], None]) -> Any:
-        """This rank's part of the exam, with the global model in place."""
-        hosts = self.placement.ranks
-        if self._world.rank not in hosts:
-            return None
-        place(None)
-        return exam.evaluate(self._trainer, hosts.index(self._world.rank), len(hosts))
-
-    def _evaluated(self) -> Callable[[int | None], None]:
-        """A function that puts the evaluated model into the trainer for one client, or (None) for nobody.
-
-        Only a model that was not just broadcast travels again.
-        """
-        vector, which = self._trainer.vector, self._settings.evaluated_model
-        weights, buffers, counters = self._down["weights"], self._down["buffers"], self._down["counters"]
-        if which != "broadcast_next":
-            weights = torch.empty_like(weights)
-            if self.server:
-                weights.copy_(self.server.model(which))
-            self._world.broadcast_(weights)
-
-        def place(client: int | None) -> None:
-            vector.weights.copy_(weights)
-            if client is not None and self._settings.sums.buffers == "keep_local":
-                state = self.states.get(client)
-                vector.buffers.copy_(state[LOCAL_BUFFERS[0]])
-                vector.set_counters(state[LOCAL_BUFFERS[1]])
-            else:
-                vector.buffers.copy_(buffers)
-                vector.set_counters(counters)
-            if client is not None:
-                for extension in self._extensions:
-                    extension.place(client, self.progress.round, self.states.get(client))
-
-        return place
 
     def final_model(self) -> dict[str, torch.Tensor]:
         """Root: the state dict of the model that would be broadcast next."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from fedhpc.data.clients import ClientData
 from fedhpc.federated.personalize import Personalizer
-from fedhpc.timing import Stopwatch
 from fedhpc.train.evaluate import Counts, evaluate
 from fedhpc.train.local import LocalTrainer
 
@@ -43,6 +42,14 @@ class ClientExam(Protocol):
         """Root: write down the answers; one list of (client, answer) per rank."""
 
 
+@runtime_checkable
+class CoversClients(Protocol):
+    """An exam whose answers hold the clients' own test samples as well, so that these are not predicted twice."""
+
+    def client_counts(self, progress: Progress, answers: Sequence[Any]) -> list[tuple[int, Counts]]:
+        """Root: what the answers say about every client's own test samples."""
+
+
 @dataclass(frozen=True)
 class AccuracySummary:
     """Figures over all clients with test samples; fractions.
@@ -70,38 +77,20 @@ class AccuracySummary:
         return target is not None and self.mean + _THRESHOLD_SLACK >= target
 
 
-def evaluate_clients(
-    clients: Sequence[int],
-    trainer: LocalTrainer,
-    data: ClientData,
-    batch_size: int,
-    clock: Stopwatch,
-    place: Callable[[int | None], None],
-    personalizer: Personalizer | None = None,
-    also: Callable[[int], None] | None = None,
-) -> list[tuple[int, Counts]]:
-    """Evaluate a model on the test samples of the given clients, each on its own.
+def evaluate_client(
+    client: int, trainer: LocalTrainer, data: ClientData, batch_size: int, personalizer: Personalizer | None = None
+) -> Counts:
+    """Evaluate the model in the trainer on one client's test samples.
 
     Args:
-        clients: whose test samples.
+        client: whose test samples.
         trainer: holds the model.
         data: holds the samples.
         batch_size: samples per batch.
-        clock: gets one phase per client.
-        place: puts the evaluated model, with what is this client's own, into the trainer.
-        personalizer: adapts it to the client's training samples.
-        also: called with each client while its model is in the trainer.
+        personalizer: adapts the model to the client's training samples.
     """
-    found = []
-    for client in clients:
-        with clock.phase("evaluate", client=client):
-            place(client)
-            predict = personalizer.predictor(trainer, data.train(client)) if personalizer else None
-            counts = evaluate(trainer.objective, data.test(client), trainer.transform, batch_size, predict)
-            if also is not None:
-                also(client)
-        found.append((client, counts))
-    return found
+    predict = personalizer.predictor(trainer, data.train(client)) if personalizer else None
+    return evaluate(trainer.objective, data.test(client), trainer.transform, batch_size, predict)
 
 
 def summarize(counts: Sequence[tuple[int, Counts]]) -> AccuracySummary:

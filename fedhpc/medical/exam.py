@@ -13,6 +13,8 @@ from fedhpc.data.timeline import Timeline
 from fedhpc.federated.records import Sink
 from fedhpc.federated.state import Progress
 from fedhpc.medical.scores import Moment, task_records
+from fedhpc.report.ltr import cross_entropy
+from fedhpc.train.evaluate import Counts
 from fedhpc.train.local import LocalTrainer
 
 Answer = tuple[np.ndarray, np.ndarray]
@@ -20,7 +22,7 @@ Answer = tuple[np.ndarray, np.ndarray]
 
 
 class TaskExam:
-    """Implements `fedhpc.federated.evaluation.Exam`.
+    """Implements `fedhpc.federated.evaluation.Exam` and `CoversClients`.
 
     A common model is the same for every client, so each image passes through it once, on one of the ranks.
 
@@ -61,14 +63,33 @@ class TaskExam:
         trainer.objective.train()
         return mine, np.concatenate(scores) if scores else np.zeros((0, 0), dtype=np.float32)
 
+    def client_counts(self, progress: Progress, answers: Sequence[Any]) -> list[tuple[int, Counts]]:
+        """Root: right answers and loss of every client on its own test samples of the task that has just ended."""
+        task, by_client = max(0, progress.round // self._rounds - 1), self._by_client(answers)
+        found = []
+        for client, (asked, logits) in by_client.items():
+            rows = self._timeline.test[client][task]
+            scores, labels = logits[np.searchsorted(asked, rows)], self._labels[rows]
+            loss = cross_entropy(scores, labels) * len(rows) if len(rows) else 0.0
+            found.append((client, Counts(int((scores.argmax(1) == labels).sum()), len(rows), loss)))
+        return found
+
+    def _by_client(self, answers: Sequence[Any]) -> dict[int, Answer]:
+        """The answer that speaks for each client, its indices ascending: the same one for all."""
+        return dict.fromkeys(range(self._timeline.num_clients), self._joined(answers))
+
+    def _joined(self, answers: Sequence[Answer]) -> Answer:
+        indices = np.concatenate([rows for rows, _ in answers])
+        logits = np.concatenate([scores for rows, scores in answers if len(rows)])
+        order = np.argsort(indices)
+        return indices[order], logits[order]
+
     def record(self, sink: Sink, progress: Progress, answers: Sequence[Answer]) -> None:
         """Root: scores of every client's tasks and of the hold-out, where a task has just ended."""
         if progress.round == 0 or progress.round % self._rounds:
             return
-        indices = np.concatenate([rows for rows, _ in answers])
-        logits = np.concatenate([scores for rows, scores in answers if len(rows)])[np.argsort(indices)]
         moment = Moment(progress.round, progress.seconds_train, self._model)
-        answer = np.sort(indices), logits
+        answer = self._joined(answers)
         for client in range(self._timeline.num_clients):
             self._write_tasks(sink, moment, answer, client)
         self._write(sink, moment, answer, self._timeline.holdout, None, None)
@@ -107,7 +128,9 @@ class OwnModelExam(TaskExam):
         if progress.round == 0 or progress.round % self._rounds:
             return
         moment = Moment(progress.round, progress.seconds_train, self._model)
-        by_client: dict[int, Answer] = dict(pair for found in answers for pair in found)
-        for client, answer in sorted(by_client.items()):
+        for client, answer in sorted(self._by_client(answers).items()):
             self._write_tasks(sink, moment, answer, client)
             self._write(sink, moment, answer, self._timeline.holdout, client, None)
+
+    def _by_client(self, answers: Sequence[Any]) -> dict[int, Answer]:
+        return dict(pair for found in answers for pair in found)

@@ -46,7 +46,7 @@ def test_evaluation_draws_from_no_stream() -> None:
     f = federate(model=mlp(dropout=0.5), personalizer=AdaptByGradient(0.1, 2))
     f.engine._broadcast(f.engine._down.order)
     before = torch.get_rng_state()
-    f.engine._evaluate(0)
+    f.engine._examiner.examine(f.engine.snapshot(), f.engine.placement, f.engine._down, f.engine._sink, lambda: False)
     assert torch.equal(torch.get_rng_state(), before)
 
 

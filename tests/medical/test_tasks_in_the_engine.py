@@ -103,3 +103,33 @@ def test_another_federated_algorithm_goes_with_a_recipe() -> None:
         words = ["--algorithm.name", algorithm, "--recipe.name", "cb", "--rounds", "2", "--local.momentum", "0"]
         engine, _, _ = run_tasks(load_medical(CONFIG, words), tasks=2)
         assert engine.progress.round == 4
+
+
+def test_the_end_of_a_task_predicts_every_test_image_once_and_no_more() -> None:
+    config = load_medical(CONFIG, ["--rounds", "2"])
+    engine, records, (timeline, table, trainer, exam) = run_tasks(config, tasks=1)
+    predicted: list[int] = []
+    predict = trainer.objective.predict
+
+    def counting(x: torch.Tensor) -> torch.Tensor:
+        predicted.append(len(x))
+        return predict(x)
+
+    trainer.objective.predict = counting
+    engine._broadcast(engine._down.order)
+    engine._examiner.examine(engine.snapshot(), engine.placement, engine._down, Kept(), lambda: False)
+    tested = np.concatenate([*(rows for tasks in timeline.test for rows in tasks), timeline.holdout])
+    assert sum(predicted) == len(np.unique(tested))
+
+
+def test_a_clients_accuracy_is_the_one_on_the_task_that_has_ended() -> None:
+    config = load_medical(CONFIG, ["--rounds", "2"])
+    _, records, (timeline, _, _, _) = run_tasks(config, tasks=2)
+    for task, round in enumerate((2, 4)):
+        own = {r.client: r.value for r in records if r.what == "client_accuracy" and r.round == round}
+        scored = {
+            r.client: r.value
+            for r in records
+            if r.what == "accuracy" and r.round == round and r.task == task and r.client is not None
+        }
+        assert len(own) == timeline.num_clients and own == scored
