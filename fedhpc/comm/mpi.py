@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,11 +37,12 @@ class MpiWorld:
     """
 
     def __init__(self, chunk_limit: int = CHUNK_LIMIT) -> None:
+        self.calls: Counter[str] = Counter()
+        self.moved: Counter[str] = Counter()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         self._use(MPI.COMM_WORLD.Dup())
         self.host: str = MPI.Get_processor_name()
         self.library: str = MPI.Get_library_version().strip().rstrip("\x00").split(",")[0]
-        self.calls: Counter[str] = Counter()
-        self.moved: Counter[str] = Counter()
         self.chunk_limit = chunk_limit
         self.inside = ""
         self.ticks = 0
@@ -71,10 +73,14 @@ class MpiWorld:
         return list(kept)
 
     @contextmanager
-    def _in(self, name: str) -> Iterator[None]:
-        """Mark a collective, so that a watching thread can tell waiting from working."""
+    def _in(self, name: str, sent: Iterable[torch.Tensor] = ()) -> Iterator[None]:
+        """Count and time a collective, and mark it, so that a watching thread can tell waiting from working."""
+        self.calls[name] += 1
+        if size := sum(buf.numel() * buf.element_size() for buf in sent):
+            self.moved[name] += size
         self.inside = name
         self.ticks += 1
+        began = time.perf_counter()
         try:
             yield
         except MPI.Exception as error:
@@ -84,6 +90,7 @@ class MpiWorld:
                 self._comm.Revoke()  # so that nobody waits for those who noticed
             raise RanksLostError(f"in {name}: {error.Get_error_string()}") from error
         finally:
+            self.spent[name] += time.perf_counter() - began
             self.inside = ""
             self.ticks += 1
 
@@ -94,15 +101,10 @@ class MpiWorld:
         for start in range(0, flat.size, self.chunk_limit):
             yield flat[start : start + self.chunk_limit]
 
-    def _count(self, name: str, buf: torch.Tensor) -> None:
-        self.calls[name] += 1
-        self.moved[name] += buf.numel() * buf.element_size()
-
     def broadcast_(self, buf: torch.Tensor) -> None:
         """Copy root's contiguous buffer to all ranks, in place; device tensors are staged through the host."""
-        self._count("broadcast", buf)
         host = buf if buf.device.type == "cpu" else buf.cpu()
-        with self._in("broadcast"):
+        with self._in("broadcast", [buf]):
             for piece in self._pieces(host):
                 self._comm.Bcast(piece, root=0)
         if host is not buf:
@@ -110,9 +112,8 @@ class MpiWorld:
 
     def reduce_sum_(self, buf: torch.Tensor) -> None:
         """Add the buffers of all ranks on root, in place; device tensors are staged through the host."""
-        self._count("reduce", buf)
         host = buf if buf.device.type == "cpu" else buf.cpu()
-        with self._in("reduce"):
+        with self._in("reduce", [buf]):
             for piece in self._pieces(host):
                 if self.is_root:
                     self._comm.Reduce(MPI.IN_PLACE, piece, op=MPI.SUM, root=0)
@@ -138,12 +139,11 @@ class MpiWorld:
 
     def exchange(self, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> None:
         """Post all receives, then all sends, and wait; peers exchange equal numbers of pieces."""
-        with self._in("exchange"):
+        with self._in("exchange", sends.values()):
             requests = []
             for peer, buf in sorted(receives.items()):
                 requests += [self._comm.Irecv(piece, source=peer, tag=7) for piece in self._pieces(buf)]
             for peer, buf in sorted(sends.items()):
-                self._count("exchange", buf)
                 requests += [self._comm.Isend(piece, dest=peer, tag=7) for piece in self._pieces(buf)]
             MPI.Request.Waitall(requests)
 

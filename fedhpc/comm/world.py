@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -32,8 +32,9 @@ class World(Protocol):
         host: name of the node, for messages only.
         is_root: whether this is rank 0.
         library: name and version of the MPI library; empty without one.
-        calls: how often each buffer collective ran.
-        moved: payload bytes this rank handed to each buffer collective.
+        calls: how often each collective ran; on one rank alone only those that move a buffer.
+        moved: payload bytes this rank handed to each collective that moves a buffer.
+        spent: seconds this rank spent in each collective, waiting for others included.
         inside: the collective this rank is in, empty outside; read by other threads.
         ticks: grows with every collective.
         survives: whether the loss of ranks raises `RanksLostError` instead of ending the job.
@@ -49,6 +50,7 @@ class World(Protocol):
     library: str
     calls: Counter[str]
     moved: Counter[str]
+    spent: defaultdict[str, float]
     inside: str
     ticks: int
     survives: bool
@@ -102,6 +104,7 @@ class SoloWorld:
         self.host = socket.gethostname()
         self.calls: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
+        self.spent: defaultdict[str, float] = defaultdict(float)
 
     def broadcast_(self, buf: torch.Tensor) -> None:
         """Count the call and its bytes as on many ranks; there is nobody to send to."""
@@ -114,6 +117,7 @@ class SoloWorld:
     def _count(self, name: str, buf: torch.Tensor) -> None:
         self.calls[name] += 1
         self.moved[name] += buf.numel() * buf.element_size()
+        self.spent[name] += 0.0
 
     def gather(self, small: T) -> list[T] | None:
         """Return a list of one."""

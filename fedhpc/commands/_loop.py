@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedhpc.comm.deadline import Deadline
+from fedhpc.comm.world import RanksLostError
 from fedhpc.commands._saving import RunSaver, restore
 from fedhpc.commands._sink import RunSink
 from fedhpc.commands._survivors import cannot_survive, run_surviving
+from fedhpc.commands._traffic import TrafficLog
 from fedhpc.errors import FedhpcError
 from fedhpc.federated.records import NullSink
 from fedhpc.runs.checkpoint import CheckpointFolder
@@ -52,12 +55,14 @@ class RunLoop:
         if self._writer:
             self.sink = RunSink(self._writer, self.rounds, config.evaluate.target_accuracy)
         self._folder = CheckpointFolder(self.directory.path / "checkpoints", config.checkpoint.keep)
-        self.saver = RunSaver(world, self._folder, self._writer)
+        self._traffic = TrafficLog(world, self.sink)
+        self.saver = RunSaver(world, self._folder, self._writer, self._traffic)
         self._survives = config.on_rank_loss == "continue"
         if self._survives and (problem := cannot_survive(world)):
             self.session.warn(problem)
         self._deadline: Deadline | None = None
         self._engine: Engine | None = None
+        self._outcome: Outcome | None = None
         self.stored = _latest(self.session, self._folder)
 
     def stop_requested(self) -> bool:
@@ -81,16 +86,23 @@ class RunLoop:
                 self.session.say(f"resuming after round {self.stored.round}")
         engine.warm_up(min(self.config.warmup_rounds, end - engine.progress.round))
         self._deadline = Deadline() if self.session.world.is_root else None
+        self._traffic.start()
 
     def run(self, engine: Engine) -> Outcome:
         """Run one engine to its end or to a stop; collective."""
         self._engine = engine
         if self._survives:
-            return run_surviving(self.session, engine, self._folder, self.sink)
-        return engine.run()
+            self._outcome = run_surviving(self.session, engine, self._folder, self.sink)
+        else:
+            self._outcome = engine.run()
+        return self._outcome
 
     def close(self) -> None:
-        """Close the records."""
+        """Write down what is left and close the records; collective. What a stopped run did, its checkpoint has."""
+        if self._outcome is not None and self._outcome.status == "finished":
+            progress = self._outcome.progress
+            with suppress(RanksLostError):  # the run is complete without it
+                self._traffic.write(progress.round, progress.seconds_train)
         if isinstance(self.sink, RunSink):
             self.sink.close()
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedhpc.comm.world import World
+from fedhpc.commands._traffic import TrafficLog
 from fedhpc.errors import FedhpcError
 from fedhpc.federated.engine import Engine
 from fedhpc.federated.state import Progress, Snapshot
@@ -25,20 +26,30 @@ class RunSaver:
         world: the ranks.
         folder: where checkpoints go.
         writer: root's records, whose length a checkpoint remembers; None elsewhere.
+        traffic: is written down first, so that the checkpoint's records have it; None: nothing is.
 
     Attributes:
         longest: seconds of the longest save.
     """
 
-    def __init__(self, world: World, folder: CheckpointFolder, writer: RecordWriter | None) -> None:
+    def __init__(
+        self,
+        world: World,
+        folder: CheckpointFolder,
+        writer: RecordWriter | None,
+        traffic: TrafficLog | None = None,
+    ) -> None:
         self._world = world
         self._folder = folder
         self._writer = writer
+        self._traffic = traffic
         self.longest = 0.0
 
     def save(self, snapshot: Snapshot) -> None:
         """See `federated.engine.Saver`. A rank that cannot write makes all ranks fail; older checkpoints stay."""
         began, round, states = time.monotonic(), snapshot.progress.round, snapshot.states
+        if self._traffic is not None:
+            self._traffic.write(round, snapshot.progress.seconds_train)
         self._together(lambda: self._folder.begin(round) if self._world.is_root else None)
         mine = {client: states.flat(client) for client in states.clients()}
         entry = self._together(lambda: self._folder.add_clients(round, self._world.rank, mine))

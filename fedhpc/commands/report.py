@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="run directory, or a folder of runs")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where the report goes")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
     sweeps = parser.add_argument_group("for a sweep, or for runs that hold environments out")
     sweeps.add_argument("--style", choices=("fedhpc", "domainbed"), help="layout of text and LaTeX (default: fedhpc)")
     sweeps.add_argument("--criteria", metavar="NAME,NAME", help="how models are selected (default: the sweep's)")
     sweeps.add_argument("--compat", action="store_true", help="DomainBed's rules for ties, NaN and unfinished trials")
-    sweeps.add_argument("--json", action="store_true", help="print the tables as JSON")
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
@@ -38,8 +38,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from fedhpc.report import domainbed, report
     from fedhpc.report.federations import federated_results, read_federations
     from fedhpc.report.sweeps import reads
+    from fedhpc.report.tables import json_summary
 
-    asked = args.style or args.criteria or args.compat or args.json
+    asked = args.style or args.criteria or args.compat
     names = args.criteria.split(",") if args.criteria else None
     if any(reads(directory) for directory in args.directories):
         if len(args.directories) != 1:
@@ -49,8 +50,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         return DONE
     federations = read_federations(args.directories)
     if asked and federations is None:
-        raise ConfigError("--style, --criteria, --compat and --json are for sweeps and runs with generalize.test_envs")
+        raise ConfigError("--style, --criteria and --compat are for sweeps and runs with generalize.test_envs")
     written = report(args.directories, args.out)
+    if args.json and federations is None:
+        print(json_summary(written.runs), end="")
     if not args.json:
         print(written.text.rstrip())
         print(f"\nreport in {written.directory}: {', '.join(sorted(f.name for f in written.files))}")

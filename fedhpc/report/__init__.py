@@ -10,6 +10,7 @@ from pathlib import Path
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report.collect import RunSummary, collect, find_runs
 from fedhpc.report.tables import csv_table, json_summary, latex_table, text_table
+from fedhpc.report.traffic import traffic_csv, traffic_table
 
 __all__ = ["ReportFiles", "RunSummary", "collect", "find_runs", "report"]
 
@@ -21,8 +22,9 @@ class ReportFiles:
     Attributes:
         directory: where the files lie.
         files: all of them: summary.json, summary.txt, summary.csv, summary.tex, accuracy_rounds and accuracy_seconds
-            as PNG and SVG; of medical runs also medical.txt, .csv, .tex, .json and their figures.
-        text: the content of summary.txt, and of medical.txt.
+            as PNG and SVG; traffic.csv where traffic was recorded; of medical runs also medical.txt, .csv, .tex, .json
+            and their figures.
+        text: the content of summary.txt (of a single run with its traffic), and of medical.txt.
         runs: the summaries.
     """
 
@@ -48,12 +50,15 @@ def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
     runs = collect(places)
     medical, more = _medical(places, directories)
     target = out if out is not None else _default_out(directories)
-    text = text_table(runs)
+    text, traffic = text_table(runs), traffic_csv(runs)
+    if len(runs) == 1:
+        text += traffic_table(runs[0])
     contents = {
         "summary.json": json_summary(runs).encode(),
         "summary.txt": text.encode(),
         "summary.csv": csv_table(runs).encode(),
         "summary.tex": latex_table(runs).encode(),
+        **({"traffic.csv": traffic.encode()} if traffic else {}),
         **_plots(runs),
         **more,
     }

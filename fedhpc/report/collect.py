@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from fedhpc.config import read_yaml
 from fedhpc.errors import ConfigError, FedhpcError
-from fedhpc.report.tally import Evaluation, Tally
+from fedhpc.report.tally import Collective, Evaluation, Tally
 from fedhpc.runs.records import read_records
 
 CONFIG, DONE, METRICS, ENVIRONMENT = "config.yaml", "done", "metrics.jsonl", "environment.json"
@@ -44,8 +44,11 @@ class RunSummary:
         time_to_accuracy: round and seconds of the first evaluation at the target; None if it was not reached.
         seconds_train, seconds_evaluate, seconds_per_round: the clocks (a round's training, mean over rounds).
         imbalance: slowest rank over mean rank, mean over rounds.
-        waiting_share: share of the ranks' time spent waiting, mean over rounds.
+        waiting_share: share of the ranks' time without a client to train, mean over rounds.
+        wait_share, communicate_share: what root waited for other ranks, and stood in collectives, as shares of the
+            rounds' time.
         bytes_moved: root's, sum over rounds.
+        collectives: what each node did in each kind of collective.
         diverged: how often a client's update was skipped.
         weights_sha256: of the final weights.
     """
@@ -74,7 +77,10 @@ class RunSummary:
     seconds_per_round: float | None = None
     imbalance: float | None = None
     waiting_share: float | None = None
+    wait_share: float | None = None
+    communicate_share: float | None = None
     bytes_moved: float | None = None
+    collectives: tuple[Collective, ...] = ()
     diverged: int | None = None
     weights_sha256: str | None = None
 
@@ -172,7 +178,10 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         seconds_per_round=tally.mean("round_seconds"),
         imbalance=tally.mean("imbalance"),
         waiting_share=tally.mean("waiting_share"),
+        wait_share=tally.share("wait_seconds", "round_seconds"),
+        communicate_share=tally.share("communicate_seconds", "round_seconds"),
         bytes_moved=tally.total("bytes_moved"),
+        collectives=tally.collectives(),
         diverged=int(tally.total("diverged") or 0) if tally.rounds is not None else None,
         weights_sha256=_text(ended, "weights_sha256"),
     )

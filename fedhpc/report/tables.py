@@ -83,6 +83,8 @@ COLUMNS = (
     Column("seconds_train", "train", "s", lambda r: r.seconds_train, _seconds),
     Column("seconds_evaluate", "evaluate", "s", lambda r: r.seconds_evaluate, _seconds),
     Column("seconds_per_round", "per round", "s", lambda r: r.seconds_per_round, _seconds),
+    Column("wait_share", "waiting", "%", lambda r: r.wait_share, _percent),
+    Column("communicate_share", "communicating", "%", lambda r: r.communicate_share, _percent),
     Column("status", "status", "", lambda r: r.status, text=True),
 )
 
@@ -152,7 +154,7 @@ def csv_table(runs: Sequence[RunSummary]) -> str:
 
 def latex_table(runs: Sequence[RunSummary]) -> str:
     """The runs as a LaTeX tabular (needs the package booktabs)."""
-    columns = [c for c in COLUMNS if c.key not in ("ranks", "status")]
+    columns = [c for c in COLUMNS if c.key not in ("ranks", "wait_share", "communicate_share", "status")]
     rows = [[_cell(c, run).translate(_LATEX) for c in columns] for run in runs]
     head = [f"{c.title} ({c.unit})" if c.unit else c.title for c in columns]
     marks = [

@@ -30,6 +30,27 @@ class Evaluation:
     std: float | None = None
 
 
+@dataclass(frozen=True)
+class Collective:
+    """What one node did in one kind of collective.
+
+    Attributes:
+        host: the node.
+        collective: such as `broadcast`; `barrier` is where ranks wait for each other before the reduce.
+        calls: sum over the node's ranks.
+        bytes: payload that the node's ranks handed over, sum.
+        seconds: mean over the node's ranks, waiting for others included.
+        share: of the time that the loop of rounds took; None where that was not recorded.
+    """
+
+    host: str
+    collective: str
+    calls: int
+    bytes: int
+    seconds: float
+    share: float | None
+
+
 @dataclass
 class Tally:
     """Running figures over the records of one run."""
@@ -39,6 +60,8 @@ class Tally:
     clients: set[int] = field(default_factory=set)
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     figures: dict[str | None, dict[int, dict[str, float]]] = field(default_factory=dict)
+    traffic: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+    loops: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Take one record in."""
@@ -51,9 +74,34 @@ class Tally:
             moment["seconds"] = record.seconds
             if record.value is not None:
                 moment[record.what.removeprefix(_PREFIX)] = record.value
-        elif record.value is not None:
+        elif record.value is None:
+            pass
+        elif record.host is not None:
+            self._add_traffic(record.host, record, record.value)
+        else:
             total, count = self.sums.get(record.what, (0.0, 0))
             self.sums[record.what] = (total + record.value, count + 1)
+
+    def _add_traffic(self, host: str, record: Record, value: float) -> None:
+        if record.what == "loop_seconds":
+            self.loops[host] = self.loops.get(host, 0.0) + value
+        elif record.collective is not None:
+            found = self.traffic.setdefault((host, record.collective), {})
+            found[record.what] = found.get(record.what, 0.0) + value
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """What each node did in each kind of collective, by node, longest first."""
+        rows = []
+        for (host, name), found in self.traffic.items():
+            calls, moved, spent = (found.get(f"collective_{what}", 0.0) for what in ("calls", "bytes", "seconds"))
+            loop = self.loops.get(host)
+            rows.append(Collective(host, name, int(calls), int(moved), spent, spent / loop if loop else None))
+        return tuple(sorted(rows, key=lambda row: (row.host, -row.seconds, row.collective)))
+
+    def share(self, what: str, whole: str) -> float | None:
+        """One quantity's total over another's, None if either was never recorded or the whole is 0."""
+        part, total = self.total(what), self.total(whole)
+        return part / total if part is not None and total else None
 
     def total(self, what: str) -> float | None:
         """Sum of a quantity, None if it was never recorded."""

@@ -1,7 +1,8 @@
 """metrics.jsonl: one measured value a line, appended by root, read by everything that comes after.
 
 A line is a JSON object: `what`, `value` (a number, or null for "could not be measured"), `unit`, `round` (rounds done),
-`seconds` (the training clock), and where it belongs: `client`, `environment`, `task`, `model`, `rank`.
+`seconds` (the training clock), and where it belongs: `client`, `environment`, `task`, `model`, `rank`, `host`,
+`collective`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from fedhpc.errors import FedhpcError
 
 _LARGEST = 1e300
-_WHERE = ("client", "environment", "task", "model", "rank")
+_WHERE = ("client", "environment", "task", "model", "rank", "host", "collective")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Record:
         task: number of the task.
         model: name of the evaluated model, such as `broadcast_next`.
         rank: number of the rank.
+        host: name of the node.
+        collective: what the ranks did together, such as `broadcast`.
     """
 
     what: str
@@ -50,6 +53,8 @@ class Record:
     task: int | None = None
     model: str | None = None
     rank: int | None = None
+    host: str | None = None
+    collective: str | None = None
 
     def to_line(self) -> str:
         """The record as one line of JSON, without the line's end."""
@@ -91,6 +96,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], bool]] = {
     "task": ((int,), True),
     "model": ((str,), True),
     "rank": ((int,), True),
+    "host": ((str,), True),
+    "collective": ((str,), True),
 }
 
 

@@ -36,6 +36,7 @@ def test_collectives_leave_the_buffer_and_are_counted_with_their_bytes() -> None
     assert torch.equal(buf, torch.arange(5.0, dtype=torch.float64))
     assert world.calls == {"broadcast": 2, "reduce": 1}
     assert world.moved == {"broadcast": 48, "reduce": 40}
+    assert world.spent == {"broadcast": 0.0, "reduce": 0.0}
 
 
 def test_counts_belong_to_one_world() -> None:

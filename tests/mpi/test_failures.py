@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_full_disk_ends_the_job_and_keeps_the_last_checkpoint(small_disk: Path) 
 def test_data_that_vanish_while_training_are_named(tmp_path: Path) -> None:
     data, run = tmp_path / "digits", tmp_path / "run"
     prepared = subprocess.run(
-        [os.sys.executable, "-m", "fedhpc", "prepare", "digits", "--out", data], capture_output=True, text=True
+        [sys.executable, "-m", "fedhpc", "prepare", "digits", "--out", data], capture_output=True, text=True
     )
     assert prepared.returncode == 0, prepared.stderr
     job = start(2, run_args(run, "--data.root", str(data)))
@@ -157,3 +158,14 @@ def test_signal_stops_at_a_round_border_with_code_75(tmp_path: Path) -> None:
     newest = checkpoints(run)[-1]
     saved = json.loads((run / "checkpoints" / newest / "meta.json").read_text())["round"]
     assert f"stopped after round {saved}" in job.out
+    shown = subprocess.run(
+        [sys.executable, "-m", "fedhpc", "report", run, "--json"], capture_output=True, text=True, timeout=60
+    )
+    (found,) = json.loads(shown.stdout)["runs"]
+    rows = {row["collective"]: row for row in found["collectives"]}
+    assert {row["host"] for row in rows.values()} == {os.uname().nodename}
+    assert rows["reduce"]["calls"] == 2 * saved, "one a round on each rank"
+    assert rows["reduce"]["bytes"] > rows["reduce"]["calls"] * 1000
+    assert rows["barrier"]["seconds"] > 0
+    assert sum(row["share"] for row in rows.values()) < 1
+    assert 0 < found["wait_share"] < 1

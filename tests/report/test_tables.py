@@ -36,7 +36,23 @@ def test_several_runs_are_a_table_with_dashes_and_remedies(runs):
     assert lines[3].split()[-1] == "finished"
     assert "not reached" in lines[4]
     assert "not yet" in lines[5]
-    assert lines[6].split() == ["d", "fedavg", "4", "2", "1", "6", *"-----", "-", "-", "2", "-", "2", "unfinished"]
+    assert lines[6].split() == [
+        "d",
+        "fedavg",
+        "4",
+        "2",
+        "1",
+        "6",
+        *"-----",
+        "-",
+        "-",
+        "2",
+        "-",
+        "2",
+        "-",
+        "-",
+        "unfinished",
+    ]
     assert any(line.startswith("c: is not finished") and "--resume" in line for line in lines)
 
 

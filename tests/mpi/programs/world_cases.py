@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from fedhpc.comm.mpi import MpiWorld
@@ -36,6 +38,20 @@ def check_exchange(world: MpiWorld) -> None:
     assert torch.equal(got, torch.full((1000 + before,), float(before)))
 
 
+def check_counts(world: MpiWorld) -> None:
+    """Calls, bytes and seconds are counted per collective; who waits for a late rank sees it in its seconds."""
+    calls, moved, spent = world.calls.copy(), world.moved.copy(), dict(world.spent)
+    if world.rank == world.size - 1:
+        time.sleep(0.2)
+    world.barrier()
+    world.reduce_sum_(torch.zeros(100, dtype=torch.float64))
+    assert world.calls - calls == {"barrier": 1, "reduce": 1}
+    assert world.moved - moved == {"reduce": 800}
+    waited = world.spent["barrier"] - spent.get("barrier", 0.0)
+    assert world.rank == world.size - 1 or waited > 0.1
+    assert world.spent["reduce"] > spent["reduce"]
+
+
 def check_agree(world: MpiWorld) -> None:
     world.agree(None)
     last = world.size - 1
@@ -54,6 +70,7 @@ def main() -> None:
         world = MpiWorld(chunk_limit=limit)
         check_collectives(world)
         check_exchange(world)
+    check_counts(world)
     check_agree(world)
     world.close()
     if world.is_root:

@@ -1,0 +1,44 @@
+"""What a run sent is in its records and its report, and is counted once however often the run was resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import fedhpc_
+
+ROUNDS, PARAMETERS = 40, 64 * 8 + 8 + 8 * 10 + 10
+
+
+def collectives(capsys: pytest.CaptureFixture[str], run: Path) -> dict[str, dict[str, Any]]:
+    capsys.readouterr()
+    assert fedhpc_("report", run, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert found["communicate_share"] >= 0
+    assert 0 <= found["wait_share"] <= 1
+    return {row["collective"]: row for row in found["collectives"]}
+
+
+def test_bytes_and_calls_add_up_over_a_resumed_run(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert fedhpc_("run", config, "--out", run) == 0
+    whole = collectives(capsys, run)
+    assert whole["reduce"]["calls"] == ROUNDS
+    assert whole["reduce"]["bytes"] >= ROUNDS * 2 * PARAMETERS * 8, "SCAFFOLD returns two vectors"
+    assert whole["broadcast"]["calls"] >= ROUNDS
+    assert 0 <= whole["reduce"]["share"] <= 1
+    assert (run / "report" / "traffic.csv").read_text().count("\n") == 1 + len(whole)
+    assert "communicating" in (run / "report" / "summary.txt").read_text()
+
+    (run / "done").unlink()  # as if it had been killed before the last checkpoint
+    shutil.rmtree(run / "checkpoints" / "round-00000040")
+    assert fedhpc_("run", config, "--out", run, "--resume") == 0
+    again = collectives(capsys, run)
+    assert again["reduce"]["calls"] == ROUNDS
+    assert again["reduce"]["bytes"] == whole["reduce"]["bytes"]
