@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedhpc.comm.checks import check_shared, pinning_problems, refuse
+from fedhpc.comm.world import RanksLostError
 from fedhpc.commands._configs import is_medical, run_from
 from fedhpc.commands._session import Session
 from fedhpc.config import RunConfig, diff, parse_yaml
@@ -17,7 +18,7 @@ from fedhpc.runs.rundir import DONE as DONE_FILE
 if TYPE_CHECKING:
     from fedhpc.comm.device import Pinning
     from fedhpc.federated.engine import Engine
-    from fedhpc.federated.state import Outcome
+    from fedhpc.federated.state import Outcome, Progress
     from fedhpc.timing import Stopwatch
 
 _HARMLESS = (
@@ -215,22 +216,30 @@ def _counts(ranks: list[dict[str, Any]]) -> str:
 
 
 def _finish(session: Session, directory: RunDirectory, engine: Engine, outcome: Outcome) -> None:
-    """Write the final model, the trace and, last, `done`."""
-    from fedhpc.runs.trace import trace_events
-    from fedhpc.tensors.vector import sha256_float32
+    """Write the final model, `done` and, since no result depends on it, last the trace; collective."""
+    if engine.server is not None:
+        _write_results(directory, engine, outcome.progress, session.world.size)
+    _write_trace(session, directory, engine)
+    progress = outcome.progress
+    accuracy = f"{progress.accuracy:.4f}" if progress.accuracy is not None else "not evaluated"
+    session.say(
+        f"{directory.path}: done after round {progress.round}, mean client accuracy {accuracy}, "
+        f"{progress.seconds_train:.2f} s of training; `fedhpc report {directory.path}` makes the report"
+    )
 
-    events = session.world.gather(trace_events(engine.clock, session.world.rank))
-    if engine.server is None or events is None:
-        return
+
+def _write_results(directory: RunDirectory, engine: Engine, progress: Progress, ranks: int) -> None:
+    """Root: write the final model and then, at once, `done`."""
     from safetensors.torch import save_file
 
+    from fedhpc.tensors.vector import sha256_float32
+
+    assert engine.server is not None
     weights = engine.server.vectors["weights"]
     final = {name: t.contiguous() for name, t in engine.final_model().items()}
     temporary = directory.path / ".model.safetensors.tmp"
     save_file(final, str(temporary))
     temporary.replace(directory.path / "model.safetensors")
-    directory.write_json("trace.json", {"traceEvents": [event for found in events for event in found]})
-    progress = outcome.progress
     reached = progress.reached
     done = {
         "rounds": progress.round,
@@ -239,11 +248,21 @@ def _finish(session: Session, directory: RunDirectory, engine: Engine, outcome: 
         "seconds_evaluate": progress.seconds_evaluate,
         "time_to_accuracy": {"round": reached[0], "seconds": reached[1]} if reached else None,
         "weights_sha256": sha256_float32(weights),
-        "ranks": session.world.size,
+        "ranks": ranks,
     }
     directory.write_json(DONE_FILE, done)
-    accuracy = f"{progress.accuracy:.4f}" if progress.accuracy is not None else "not evaluated"
-    session.say(
-        f"{directory.path}: done after round {progress.round}, mean client accuracy {accuracy}, "
-        f"{progress.seconds_train:.2f} s of training; `fedhpc report {directory.path}` makes the report"
-    )
+
+
+def _write_trace(session: Session, directory: RunDirectory, engine: Engine) -> None:
+    """Gather the phases of all ranks into one file; a run whose trace cannot be had is complete all the same."""
+    from fedhpc.runs.trace import trace_events, trace_file
+
+    world = session.world
+    try:
+        gathered = world.gather(trace_events(engine.clock, world.rank, world.size))
+        if gathered is not None:
+            directory.write_json("trace.json", trace_file(gathered))
+    except RanksLostError:
+        session.warn(f"{directory.path}: no trace.json, as a rank was lost after the last round")
+    except OSError as error:
+        session.warn(f"{directory.path}: no trace.json: {error.strerror}")

@@ -59,6 +59,16 @@ def test_a_run_leaves_what_the_manual_promises(whole: Path) -> None:
     assert evaluations(whole)[-1][1] == pytest.approx(found["final_client_accuracy"])
 
 
+def test_a_run_whose_trace_cannot_be_written_is_complete_all_the_same(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    (folder / "trace.json" / "in the way").mkdir(parents=True)
+    assert fedhpc_("run", config, "--out", folder, "--rounds", "1") == 0
+    assert done(folder)["rounds"] == 1
+    assert "no trace.json: Is a directory" in capsys.readouterr().err
+
+
 def test_the_sum_is_that_of_the_saved_model(whole: Path) -> None:
     import hashlib
 
