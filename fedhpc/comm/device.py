@@ -97,7 +97,8 @@ def pin(world: World, name: str = "auto", threads: int | None = None, determinis
     import torch
 
     torch.set_num_threads(count)
-    torch.use_deterministic_algorithms(deterministic)
+    # The switch of use_deterministic_algorithms, which also loads torch's compiler: longer than loading torch itself.
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass over every new tensor
     device = choose_device(name, world.local_rank, torch.cuda.device_count())
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "") if name != "cpu" else ""

@@ -225,10 +225,14 @@ def _optimizer(config: RunConfig) -> Callable[..., torch.optim.Optimizer]:
     """The optimizer's factory; its learning rate is set each round."""
     import torch
 
+    from fedhpc.tensors.optimizers import light
+
     local = config.local
     if local.optimizer == "adam":
-        return functools.partial(torch.optim.Adam, lr=local.lr, weight_decay=local.weight_decay)
-    return functools.partial(torch.optim.SGD, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
+        return functools.partial(light(torch.optim.Adam), lr=local.lr, weight_decay=local.weight_decay)
+    return functools.partial(
+        light(torch.optim.SGD), lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
+    )
 
 
 def engine_settings(config: RunConfig) -> EngineSettings:

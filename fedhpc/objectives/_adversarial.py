@@ -17,6 +17,7 @@ from fedhpc.objectives._domains import DomainObjective, together
 from fedhpc.objectives.base import MAIN, OptimizerFactory, OptimizerGroup, StepReport
 from fedhpc.objectives.hparams import DROPOUT, LEARNING_RATE, WEIGHT_DECAY, Choice, HParam, PowerOf
 from fedhpc.objectives.setting import Setting
+from fedhpc.tensors.optimizers import light
 from fedhpc.tensors.vector import ParameterVector
 
 DISCRIMINATOR = "discriminator"
@@ -139,7 +140,7 @@ class Adversarial(DomainObjective):
 
     def _adam(self, part: str) -> OptimizerFactory:
         return partial(
-            torch.optim.Adam,
+            light(torch.optim.Adam),
             lr=self.number(f"lr_{part}"),
             weight_decay=self.number(f"weight_decay_{part}"),
             betas=(self.number("beta1"), _BETA_2),

@@ -14,6 +14,7 @@ from fedhpc.errors import ConfigError
 from fedhpc.objectives.base import Objective, OptimizerFactory
 from fedhpc.objectives.hparams import COMMON, Value
 from fedhpc.objectives.setting import Setting
+from fedhpc.tensors.optimizers import light
 from fedhpc.tensors.vector import ParameterVector
 
 
@@ -68,7 +69,7 @@ class DomainObjective(Objective):
 
     def main_optimizer(self) -> OptimizerFactory:
         """The optimizer that the study trains the model with: Adam with `lr` and `weight_decay`."""
-        return partial(torch.optim.Adam, lr=self.number("lr"), weight_decay=self.number("weight_decay"))
+        return partial(light(torch.optim.Adam), lr=self.number("lr"), weight_decay=self.number("weight_decay"))
 
     def predict(self, x: Tensor) -> Tensor:
         """See `Objective.predict`."""

@@ -45,7 +45,7 @@ def process_put_back() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    torch.use_deterministic_algorithms(False)
+    torch.set_deterministic_debug_mode("default")
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.set_num_threads(threads)
     os.environ.clear()

@@ -74,6 +74,18 @@ def test_cheap_commands_need_neither_torch_nor_mpi() -> None:
     assert [line for line in shown.stdout.splitlines() if line.isdigit()] == ["0", "0", "2"], shown.stderr
 
 
+def test_a_run_does_not_load_what_takes_longer_than_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from fedhpc.cli import main\n"
+        f"try: main(['run', 'configs/smoke/quickstart.yaml', '--rounds', '1', '--out', {str(tmp_path / 'run')!r}])\n"
+        "except SystemExit as end: print(end.code)\n"
+        "print(sorted({'torch._dynamo', 'torch._inductor', 'sklearn', 'scipy', 'torchvision'} & set(sys.modules)))"
+    )
+    env = {"PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert shown.stdout.endswith("\n0\n[]\n"), shown.stdout + shown.stderr
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     shown = subprocess.run(
         f"{sys.executable} -m fedhpc list | true; exit ${{PIPESTATUS[0]}}",
