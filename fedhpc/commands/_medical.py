@@ -124,6 +124,9 @@ def unused_settings(config: MedicalConfig, data: MedicalData) -> list[str]:
         found.append("evaluate.every has no effect in a medical run: models are examined where a task ends")
     if config.evaluate.target_accuracy is not None:
         found.append("evaluate.target_accuracy does not stop a medical run")
+    untested = [t + 1 for t in range(data.timeline.num_tasks) if not any(len(c[t]) for c in data.timeline.test)]
+    if untested:
+        found.append(f"no client has test samples of task {', '.join(map(str, untested))}: its scores are not a number")
     for part in PARTS:
         if data.timeline.duplicates()[part]:
             found.append(f"{data.timeline.duplicates()[part]} {part} samples are used more than once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -94,8 +95,10 @@ def evaluate_client(
 
 
 def summarize(counts: Sequence[tuple[int, Counts]]) -> AccuracySummary:
-    """Combine the counts of all ranks; clients without test samples are left out."""
+    """Combine the counts of all ranks; clients without test samples are left out, and without any all is NaN."""
     ordered = sorted(((c, n) for c, n in counts if n.total), key=lambda pair: pair[0])
+    if not ordered:
+        return AccuracySummary((), (), *[math.nan] * 6)
     accuracies = np.array([n.accuracy for _, n in ordered], dtype=np.float64)
     worst = np.sort(accuracies)[: max(1, len(accuracies) // 10)]
     loss = sum(n.loss for _, n in ordered) / sum(n.total for _, n in ordered)

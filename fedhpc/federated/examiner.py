@@ -81,7 +81,7 @@ class Examiner:
         """
         world, progress, began = self._world, state.progress, self._clock.now()
         summary: AccuracySummary | None = None
-        verdict: tuple[float, bool, bool] | None = None
+        verdict: tuple[float | None, bool, bool] | None = None
         with self._clock.phase("evaluation", round=progress.round):
             place = self._placer(state, down)
             counts, answers = self._ask(place, placement)
@@ -92,7 +92,8 @@ class Examiner:
                     summary = summarize(self._covering.client_counts(progress, told))
                 else:
                     summary = summarize([c for found, _, _ in gathered for c in found])
-                verdict = (summary.mean, summary.reaches(self._settings.target), any(s for _, _, s in gathered))
+                mean = summary.mean if summary.clients else None
+                verdict = (mean, summary.reaches(self._settings.target), any(s for _, _, s in gathered))
             verdict = world.share(verdict)
         assert verdict is not None
         seconds = self._clock.now() - began

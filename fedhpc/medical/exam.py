@@ -69,8 +69,11 @@ class TaskExam:
         found = []
         for client, (asked, logits) in by_client.items():
             rows = self._timeline.test[client][task]
+            if not len(rows):
+                found.append((client, Counts(0, 0, 0.0)))
+                continue
             scores, labels = logits[np.searchsorted(asked, rows)], self._labels[rows]
-            loss = cross_entropy(scores, labels) * len(rows) if len(rows) else 0.0
+            loss = cross_entropy(scores, labels) * len(rows)
             found.append((client, Counts(int((scores.argmax(1) == labels).sum()), len(rows), loss)))
         return found
 
@@ -80,7 +83,8 @@ class TaskExam:
 
     def _joined(self, answers: Sequence[Answer]) -> Answer:
         indices = np.concatenate([rows for rows, _ in answers])
-        logits = np.concatenate([scores for rows, scores in answers if len(rows)])
+        scored = [scores for rows, scores in answers if len(rows)]
+        logits = np.concatenate(scored) if scored else np.zeros((0, 0), dtype=np.float32)
         order = np.argsort(indices)
         return indices[order], logits[order]
 

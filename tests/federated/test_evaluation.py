@@ -48,6 +48,13 @@ def test_clients_without_test_samples_are_left_out() -> None:
     assert summary.mean == 0.5
 
 
+def test_nothing_tested_is_not_a_number_and_reaches_nothing() -> None:
+    summary = summarize(counts((0, 0), (0, 0)))
+    assert summary.clients == summary.accuracies == ()
+    assert np.isnan([summary.mean, summary.min, summary.max, summary.worst_decile, summary.std, summary.loss]).all()
+    assert not summary.reaches(0.0)
+
+
 @pytest.mark.parametrize(
     ("mean", "target", "reached"),
     [(0.8, 0.8, True), (0.1 * 8 - 1e-15, 0.8, True), (0.79999, 0.8, False), (0.9, None, False), (0.9, 0.8, True)],

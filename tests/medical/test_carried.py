@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ class Ran:
     """A medical run of all its stages on one rank, with the server's weights after each."""
 
     def __init__(self, recipe: str, *options: str) -> None:
-        config = load_medical(CONFIG, ["--recipe.name", recipe, *SHORT, *options])
+        self.config = config = load_medical(CONFIG, ["--recipe.name", recipe, *SHORT, *options])
         world, self.sink = SoloWorld(), MemorySink()
         self.data = _medical.open_data(world, config)
         self.model, _ = build.build_model(world, config, self.data.store, "cpu")
@@ -94,6 +95,30 @@ def test_an_own_head_stays_and_the_rest_is_shared() -> None:
     assert {len(head) for head in heads} == {size}
     assert not torch.equal(heads[0], heads[1])
     assert {client for client, _, _ in ran.values("holdout_ltr")} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--scenario.kind", "class_incremental"],
+        ["--scenario.kind", "group_incremental"],
+        ["--scenario.kind", "class_incremental", "--scenario.mode", "compat", "--recipe.name", "erm"],
+        ["--scenario.holdout_fraction", "1.0", "--scenario.min_task_size", "0"],
+        ["--scenario.holdout_fraction", "1.0", "--scenario.min_task_size", "0", "--recipe.name", "erm"],
+    ],
+    ids=" ".join,
+)
+def test_tasks_that_nobody_is_tested_on_are_told_of_and_do_not_end_the_run(options: list[str]) -> None:
+    ran = Ran("cb", *options, "--rounds", "1")
+    tests = ran.data.timeline.test
+    tested = [any(len(tasks[t]) for tasks in tests) for t in range(ran.data.timeline.num_tasks)]
+    untested = ", ".join(str(t + 1) for t, there in enumerate(tested) if not there)
+    notes = [note for note in _medical.unused_settings(ran.config, ran.data) if note.startswith("no client has test")]
+    wanted = f"no client has test samples of task {untested}: its scores are not a number"
+    assert notes == ([wanted] if untested else [])
+    found = [value for _, _, value in ran.values("client_accuracy_mean")]
+    assert [not math.isnan(value) for value in found] == tested
+    assert (ran.engine.progress.accuracy is not None) == tested[-1]
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold"])

@@ -107,7 +107,7 @@ def test_another_federated_algorithm_goes_with_a_recipe() -> None:
 
 def test_the_end_of_a_task_predicts_every_test_image_once_and_no_more() -> None:
     config = load_medical(CONFIG, ["--rounds", "2"])
-    engine, records, (timeline, table, trainer, exam) = run_tasks(config, tasks=1)
+    engine, _, (timeline, _, trainer, _) = run_tasks(config, tasks=1)
     predicted: list[int] = []
     predict = trainer.objective.predict
 
@@ -132,4 +132,5 @@ def test_a_clients_accuracy_is_the_one_on_the_task_that_has_ended() -> None:
             for r in records
             if r.what == "accuracy" and r.round == round and r.task == task and r.client is not None
         }
-        assert len(own) == timeline.num_clients and own == scored
+        assert len(own) == timeline.num_clients
+        assert own == scored

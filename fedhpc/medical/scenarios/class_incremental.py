@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from fedhpc.config import Limits
 from fedhpc.data.table import SampleTable
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.scenarios._base import Scenario
@@ -15,8 +17,10 @@ from fedhpc.medical.scenarios._base import Scenario
 class ClassIncremental(Scenario):
     """Task t holds the t-th class that has training samples; `tasks` is taken from the data.
 
-    A client without that class has an empty task, which `min_task_size: 0` allows.
+    A client without that class has an empty task and sits it out, unless `min_task_size` forbids that.
     """
+
+    min_task_size: Annotated[int, Limits(at_least=0), "fewest of a client's task; 0: it may sit tasks out"] = 0
 
     def num_tasks(self, table: SampleTable, train: np.ndarray) -> int:
         """Number of classes with training samples."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
+from fedhpc.config import Limits
 from fedhpc.data.table import SampleTable
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.scenarios._base import Scenario
@@ -16,9 +17,10 @@ from fedhpc.medical.scenarios._base import Scenario
 class GroupIncremental(Scenario):
     """Task t holds the t-th value of `task_attribute` that has training samples; `tasks` is taken from the data.
 
-    A client without that value has an empty task, which `min_task_size: 0` allows.
+    A client without that value has an empty task and sits it out, unless `min_task_size` forbids that.
     """
 
+    min_task_size: Annotated[int, Limits(at_least=0), "fewest of a client's task; 0: it may sit tasks out"] = 0
     task_attribute: Annotated[str, "attribute whose values, in ascending order, are the tasks"] = "age"
 
     def num_tasks(self, table: SampleTable, train: np.ndarray) -> int:
