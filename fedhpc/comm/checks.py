@@ -26,12 +26,11 @@ _SEEN_WITHIN = 5.0
 
 def launch_problems(facts: Sequence[RankFacts]) -> list[str]:
     """Why this set of ranks should not run together."""
-    nodes = [f for f in facts if f.software]
     found = [
         _differ(facts, "command lines", lambda f: " ".join(f.command), "start all ranks with one command"),
-        *(_software_problem(nodes, name) for name, _ in (nodes[0].software if nodes else ())),
+        *(_software_problem(facts, name) for name, _ in (facts[0].software if facts else ())),
         *(_setting_problem(facts, i, name) for i, name in enumerate(SETTINGS)),
-        _skew(nodes),
+        _skew(facts),
         *_bound_together(facts),
     ]
     return [problem for problem in found if problem]
@@ -49,7 +48,8 @@ def launch_warnings(facts: Sequence[RankFacts]) -> list[str]:
         lambda f: f.processor,
         "results may then depend, in their last bits, on which rank trains a client",
     )
-    return [*found, *([processors] if processors else [])]
+    pythons = _differ(facts, "Pythons", lambda f: f.python, "they are of one version, but is that what you mean?")
+    return [*found, *(text for text in (pythons, processors) if text)]
 
 
 def _differ(facts: Iterable[RankFacts], what: str, value: Callable[[RankFacts], Hashable], remedy: str) -> str | None:
@@ -88,9 +88,9 @@ def spans(ranks: Iterable[int]) -> str:
     return f"{word} {', '.join(shown)}"
 
 
-def _software_problem(nodes: Sequence[RankFacts], name: str) -> str | None:
+def _software_problem(facts: Sequence[RankFacts], name: str) -> str | None:
     remedy = "use one environment on all nodes (a virtual environment on a shared file system, say)"
-    return _differ(nodes, f"versions of {name}", lambda f: dict(f.software)[name], remedy)
+    return _differ(facts, f"versions of {name}", lambda f: dict(f.software)[name], remedy)
 
 
 def _setting_problem(facts: Sequence[RankFacts], index: int, name: str) -> str | None:
@@ -98,10 +98,10 @@ def _setting_problem(facts: Sequence[RankFacts], index: int, name: str) -> str |
     return _differ(facts, f"values of {name}", lambda f: f.settings[index], remedy)
 
 
-def _skew(nodes: Sequence[RankFacts]) -> str | None:
-    if not nodes:
+def _skew(facts: Sequence[RankFacts]) -> str | None:
+    if not facts:
         return None
-    early, late = min(nodes, key=lambda f: f.clock), max(nodes, key=lambda f: f.clock)
+    early, late = min(facts, key=lambda f: f.clock), max(facts, key=lambda f: f.clock)
     if late.clock - early.clock <= _MOST_SKEW:
         return None
     return (

@@ -35,7 +35,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What one rank knows about itself; what is the same on a whole node comes from its first rank only.
+    """What one rank knows about itself.
 
     Attributes:
         command: the command line, without the program's own path.
@@ -44,7 +44,8 @@ class RankFacts:
         num_cores: CPU cores of its node that the job may use, also where this rank is bound to some of them.
         clock: wall-clock time at a moment that all ranks share.
         software: versions of the packages that matter, and what tells one source tree from another.
-        processor: model of the CPU.
+        python: path of the interpreter.
+        processor: model of the CPU; from the first rank of each node only.
     """
 
     rank: int
@@ -54,14 +55,14 @@ class RankFacts:
     cores: frozenset[int]
     num_cores: int
     clock: float
-    software: tuple[tuple[str, str], ...] = ()
+    software: tuple[tuple[str, str], ...]
+    python: str
     processor: str = ""
 
 
 def facts_of(world: World) -> RankFacts:
     """Collect this rank's facts; collective, since clocks are read at the same moment."""
-    first = world.local_rank == 0
-    software, processor = (_software(), _processor()) if first else ((), "")
+    software, processor = _software(_source_sum(world)), _processor() if world.local_rank == 0 else ""
     world.barrier()
     return RankFacts(
         world.rank,
@@ -72,12 +73,13 @@ def facts_of(world: World) -> RankFacts:
         _num_cores(),
         time.time(),
         software,
+        sys.executable,
         processor,
     )
 
 
-def _software() -> tuple[tuple[str, str], ...]:
-    found = {"fedhpc": fedhpc.__version__, "fedhpc's source": _source_sum(), "Python": platform.python_version()}
+def _software(source: str) -> tuple[tuple[str, str], ...]:
+    found = {"fedhpc": fedhpc.__version__, "fedhpc's source": source, "Python": platform.python_version()}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
@@ -86,11 +88,21 @@ def _software() -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def _source_sum() -> str:
-    """A short sum over names and sizes of this package's files: cheap, and differs between two checkouts."""
-    root = Path(fedhpc.__file__).parent
-    files = sorted((str(p.relative_to(root)), p.stat().st_size) for p in root.rglob("*.py"))
-    return hashlib.sha256(repr(files).encode()).hexdigest()[:12]
+def _source_sum(world: World) -> str:
+    """The sum of the package this rank runs; of the ranks of a node that share a folder one reads it; collective."""
+    folder = Path(fedhpc.__file__).parent
+    folders = world.gather_node(str(folder))
+    reader = folders.index(str(folder))
+    return world.gather_node(source_sum(folder) if reader == world.local_rank else "")[reader]
+
+
+def source_sum(folder: Path) -> str:
+    """A short sum over names and contents of a folder's Python files."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
+    return total.hexdigest()[:12]
 
 
 def _processor() -> str:

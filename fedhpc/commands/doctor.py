@@ -46,7 +46,7 @@ def _doctor(session: Session, args: argparse.Namespace) -> int:
     world = session.world
     facts = world.gather(facts_of(world)) or []
     pinnings = world.gather(pin(world)) or []
-    costs, wrong = measure_collectives(world, args.megabytes)
+    costs, wrong = measure_collectives(world, world.share(args.megabytes))
     wrongs = [text for found in world.gather(wrong) or [] for text in found]
     shared = _problem_of(lambda: check_shared(world, args.out))
     reading = _reading(session, args.shard)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fedhpc import __version__ as fedhpc_version
 from fedhpc.comm.checks import launch_problems, launch_warnings, pinning_problems, spans
 from fedhpc.comm.device import Pinning
-from fedhpc.comm.facts import SETTINGS, RankFacts
+from fedhpc.comm.facts import SETTINGS, RankFacts, source_sum
 from fedhpc.comm.launchers import local_rank, singleton_problem, started_by_launcher
 from tests.conftest import REPOSITORY
 
@@ -31,7 +32,8 @@ def facts(ranks: int = 4, per_host: int = 2) -> list[RankFacts]:
             cores=frozenset(range(4)),
             num_cores=4,
             clock=1000.0 + r * 0.01,
-            software=software if r % per_host == 0 else (),
+            software=software,
+            python="/env/bin/python",
             processor="Xeon" if r % per_host == 0 else "",
         )
         for r in range(ranks)
@@ -61,6 +63,11 @@ def test_a_launch_in_good_order_gives_neither_problems_nor_warnings() -> None:
             {"software": (("fedhpc", "1.0"), ("fedhpc's source", "abc"), ("torch", "2.6"))},
             ["torch", "'2.6' on rank 2"],
         ),
+        (
+            3,  # not the first of its node
+            {"software": (("fedhpc", "1.1"), ("fedhpc's source", "abc"), ("torch", "2.5.0"))},
+            ["versions of fedhpc (", "'1.1' on rank 3 (node2)"],
+        ),
         (3, {"command": ("run", "b.yaml")}, ["command lines", "'run b.yaml' on rank 3 (node2)", "one command"]),
         (
             1,
@@ -89,6 +96,7 @@ def test_more_ranks_than_cores_is_a_warning_and_different_processors_too() -> No
     crowd = [dataclasses.replace(f, cores=frozenset({0, 1}), num_cores=2) for f in facts(8, per_host=8)]
     assert launch_problems(crowd) == []
     assert "8 ranks share the 2 core(s) of node1" in launch_warnings(crowd)[0]
+    assert "different Pythons ('/env/bin/python'" in launch_warnings(changed(facts(), 3, python="/other"))[0]
     assert "different processors" in launch_warnings(changed(facts(), 2, processor="EPYC"))[0]
 
 
@@ -104,6 +112,17 @@ def test_a_gpu_shared_while_another_is_idle_is_refused_and_sharing_all_is_not() 
     assert pinning_problems([pinning(0, "H GPU-a", both), pinning(1, "H GPU-b", both)]) == []
     assert pinning_problems([pinning(r, both[r % 2], both) for r in range(4)]) == []
     assert pinning_problems([Pinning(r, "node1", r, 4, 1, "cpu", "CPU") for r in range(4)]) == []
+
+
+def test_the_sum_of_a_source_tree_tells_contents_of_one_size_apart(tmp_path: Path) -> None:
+    sums = set()
+    for folder, name, content in [("a", "x.py", "lr = 0.1"), ("b", "x.py", "lr = 0.2"), ("c", "y.py", "lr = 0.1")]:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(content)
+        sums.add(source_sum(tmp_path / folder))
+    assert len(sums) == 3
+    shutil.copytree(tmp_path / "a", tmp_path / "d")
+    assert source_sum(tmp_path / "d") in sums
 
 
 def test_spans() -> None:
@@ -154,6 +173,15 @@ def test_a_slurm_job_of_four_tasks_that_runs_as_singletons_is_refused_in_time(tm
     assert not (tmp_path / "r").exists()
 
 
+SHOW_PROBLEMS = """
+from fedhpc.comm.checks import launch_problems
+from fedhpc.comm.facts import facts_of
+from fedhpc.comm.world import open_world
+world = open_world()
+print(*launch_problems(world.gather(facts_of(world)) or []), sep="\\n")
+"""
+
+
 @pytest.mark.mpi
 def test_ranks_of_different_commands_versions_or_settings_are_refused(tmp_path: Path) -> None:
     mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
@@ -169,23 +197,34 @@ def test_ranks_of_different_commands_versions_or_settings_are_refused(tmp_path: 
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMP_NUM_THREADS": "1",
     }
-    run = [
-        sys.executable,
-        "-m",
-        "fedhpc",
-        "run",
-        "configs/smoke/quickstart.yaml",
-        "--out",
-        str(tmp_path / "r"),
-        "--rounds",
-    ]
-    for first, second, words in [
-        ([*run, "1"], [*run, "2"], "different command lines"),
-        ([*run, "1"], ["env", "OMP_NUM_THREADS=2", *run, "1"], "different values of OMP_NUM_THREADS ('1' on rank 0"),
+    other = tmp_path / "other"
+    shutil.copytree(REPOSITORY / "fedhpc", other / "fedhpc")
+    init = other / "fedhpc" / "__init__.py"
+    init.write_text(init.read_text().replace(f'__version__ = "{fedhpc_version}"', '__version__ = "0.0.9"'))
+    config, out, host = REPOSITORY / "configs" / "smoke" / "quickstart.yaml", tmp_path / "r", os.uname().nodename
+    run = [sys.executable, "-m", "fedhpc", "run", str(config), "--out", str(out), "--rounds", "1"]
+    show = [sys.executable, "-c", SHOW_PROBLEMS]
+    for first, second, code, words in [
+        (
+            run,
+            ["env", "OMP_NUM_THREADS=2", *run],
+            2,
+            ["error: the ranks have different values of OMP_NUM_THREADS ('1'"],
+        ),
+        (
+            [*show, "1"],
+            ["env", "-C", str(other), *show, "2"],
+            0,
+            [
+                "different command lines",
+                f"different versions of fedhpc ('{fedhpc_version}' on rank 0 ({host}), '0.0.9' on rank 1 ({host}))",
+                "different versions of fedhpc's source",
+            ],
+        ),
     ]:
         command = [mpirun, "-n", "1", *first, ":", "-n", "1", *second]
         done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2, done.stderr
-        assert words in done.stderr
-        assert done.stderr.count("fedhpc: error") == 1
-        assert not (tmp_path / "r").exists()
+        assert done.returncode == code, done.stdout + done.stderr
+        assert all(text in done.stdout + done.stderr for text in words), done.stdout + done.stderr
+        assert done.stderr.count("fedhpc: error") == (code == 2)
+        assert not out.exists()
