@@ -14,18 +14,37 @@ _LEAST_MARGIN = 10.0
 """Seconds kept for saving before a checkpoint was measured, and for the way out."""
 _ROUNDS = 1.5
 _PATIENCE = 20.0
+_ASK_AGAIN = 600.0
+"""Seconds between questions where no end is known: a batch system may be too busy to answer the first time."""
 
 
-def job_end(environment: Mapping[str, str] | None = None) -> float | None:
+def job_end(environment: Mapping[str, str] | None = None, fresh: bool = False) -> float | None:
     """When the batch system will end this job (seconds since 1970), or None where nothing says so.
 
-    Asks Slurm, PBS, LSF or Flux; the two that do not write it into the environment are asked by command, so only one
-    rank should call this.
+    Slurm, PBS, LSF and Flux are asked by command, so only one rank should call this.
+
+    Args:
+        environment: variables of the job; None: those of this process.
+        fresh: ask the batch system first and read the variables only if it does not answer. They hold the end as it
+            was when the job began, and limits are extended.
     """
     env = os.environ if environment is None else environment
-    for name in (JOB_END, "SLURM_JOB_END_TIME"):
-        if (end := _positive(env.get(name))) is not None:
-            return end
+    ways = [_told, _asked]
+    return next((end for way in (reversed(ways) if fresh else ways) if (end := way(env)) is not None), None)
+
+
+def job_end_now() -> float | None:
+    """As `job_end`, but by the batch system's word if it gives one."""
+    return job_end(fresh=True)
+
+
+def _told(env: Mapping[str, str]) -> float | None:
+    """What the variables say."""
+    return next((end for name in (JOB_END, "SLURM_JOB_END_TIME") if (end := _positive(env.get(name)))), None)
+
+
+def _asked(env: Mapping[str, str]) -> float | None:
+    """What the batch system says."""
     for variable, ask in _ASK.items():
         if job := env.get(variable):
             left = ask(job)
@@ -93,14 +112,21 @@ class Deadline:
     """Says when to stop: the time left is less than 1.5 times the longest round so far plus a checkpoint.
 
     Args:
-        ask: gives the end of the job, or None for none; asked again before it stops a run, since limits are extended.
+        ask: gives the end of the job, or None for none.
+        again: gives it as it is now; asked before a run is stopped, and from time to time where no end is known.
         now: the clock that the end is on.
     """
 
-    def __init__(self, ask: Callable[[], float | None] = job_end, now: Callable[[], float] = time.time) -> None:
-        self._ask, self._now = ask, now
+    def __init__(
+        self,
+        ask: Callable[[], float | None] = job_end,
+        again: Callable[[], float | None] = job_end_now,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._again, self._now = again, now
         self._end = ask()
         self._round, self._since, self._longest = -1, now(), 0.0
+        self._asked = now()
 
     def is_near(self, round: int, save_seconds: float = 0.0) -> bool:
         """Whether a run should stop at the end of this round.
@@ -109,14 +135,16 @@ class Deadline:
             round: rounds done; asked at least once in each, so that the time between two is a round with all it has.
             save_seconds: longest checkpoint so far.
         """
-        if self._end is None:
-            return False
         now = self._now()
         if round != self._round:
             self._longest = max(self._longest, now - self._since)
             self._round, self._since = round, now
+        if self._end is None and now - self._asked >= _ASK_AGAIN:
+            self._end, self._asked = self._again(), now
+        if self._end is None:
+            return False
         needed = _ROUNDS * self._longest + max(save_seconds, _LEAST_MARGIN)
         if self._end - now >= needed:
             return False
-        self._end = self._ask() or self._end
+        self._end = self._again() or self._end
         return self._end - now < needed

@@ -35,7 +35,7 @@ def test_the_end_comes_from_the_environment_where_it_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "tool", "answer", "left"),
+    ("variable", "name", "answer", "left"),
     [
         ("SLURM_JOB_ID", "squeue", "1:30", 90),
         (
@@ -50,11 +50,9 @@ def test_the_end_comes_from_the_environment_where_it_is_there() -> None:
     ],
 )
 def test_the_batch_system_is_asked_by_command(
-    variable: str, tool: str, answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str, name: str, answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / tool
-    script.write_text(f'#!/bin/sh\nprintf "{answer}\\n"\n')
-    script.chmod(0o755)
+    tool(tmp_path, name, answer)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     end = job_end({variable: "7"})
     assert (end is None) == (left is None)
@@ -68,9 +66,49 @@ def test_no_batch_system_and_one_that_does_not_answer_give_no_end(monkeypatch: p
     assert not Deadline(ask=lambda: None).is_near(1)
 
 
+def tool(folder: Path, name: str, answer: str) -> None:
+    script = folder / name
+    script.write_text(f'#!/bin/sh\nprintf "{answer}\\n"\n')
+    script.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("variables", "name", "answer"),
+    [
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "{soon}"}, "squeue", "2:00:00"),
+        ({"PBS_JOBID": "7", JOB_END: "{soon}"}, "qstat", "    Resource_List.walltime = 02:00:00"),
+    ],
+)
+def test_an_extended_limit_is_noticed_although_the_environment_has_the_old_one(
+    variables: dict[str, str], name: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value.format(soon=int(time.time()) + 5))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert Deadline().is_near(1), "the batch system does not answer: what the job was told counts"
+    tool(tmp_path, name, answer)
+    assert not Deadline().is_near(1)
+
+
+def test_a_batch_system_that_did_not_answer_is_asked_again_but_rarely() -> None:
+    clock, asked = [0.0], []
+
+    def again() -> float | None:
+        asked.append(clock[0])
+        return None if len(asked) < 3 else 2500.0
+
+    deadline = Deadline(ask=lambda: None, again=again, now=lambda: clock[0])
+    stopped = None
+    while stopped is None:
+        clock[0] += 50.0
+        stopped = clock[0] if deadline.is_near(int(clock[0] / 50)) else None
+    assert [at for at in asked if at < 2000] == [600.0, 1200.0, 1800.0]
+    assert stopped == 2450.0  # 1.5 x 50 s + 10 s no longer fit
+
+
 def test_a_run_stops_when_one_and_a_half_rounds_and_a_checkpoint_no_longer_fit() -> None:
     clock = [0.0]
-    deadline = Deadline(ask=lambda: 1000.0, now=lambda: clock[0])
+    deadline = Deadline(ask=lambda: 1000.0, again=lambda: 1000.0, now=lambda: clock[0])
     stops = {}
     for round in range(40):
         clock[0] += 100.0 if round == 3 else 40.0
@@ -81,7 +119,7 @@ def test_a_run_stops_when_one_and_a_half_rounds_and_a_checkpoint_no_longer_fit()
 
 def test_asking_twice_in_a_round_does_not_halve_its_length() -> None:
     clock = [0.0]
-    deadline = Deadline(ask=lambda: 100.0, now=lambda: clock[0])
+    deadline = Deadline(ask=lambda: 100.0, again=lambda: 100.0, now=lambda: clock[0])
     for at, round in [(10, 0), (20, 0), (30, 1), (40, 1), (50, 2)]:
         clock[0] = float(at)
         assert not deadline.is_near(round)
@@ -92,7 +130,7 @@ def test_asking_twice_in_a_round_does_not_halve_its_length() -> None:
 def test_a_limit_that_was_extended_is_noticed() -> None:
     ends = [100.0, 500.0]
     clock = [0.0]
-    deadline = Deadline(ask=lambda: ends.pop(0), now=lambda: clock[0])
+    deadline = Deadline(ask=lambda: ends.pop(0), again=lambda: ends.pop(0), now=lambda: clock[0])
     clock[0] = 95.0
     assert not deadline.is_near(0)
     assert ends == []
