@@ -13,51 +13,9 @@ from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError
 from fedhpc.medical.config import SCENARIOS
 from fedhpc.medical.scenarios._fixed import demand
+from tests.medical.scenario_tables import TABLE, make, make_table, sizes, used
 
 KINDS = registry.names(SCENARIOS)
-
-
-def make_table(seed: int = 0, patients: int = 600, young: float = 0.6, split: bool = True) -> SampleTable:
-    """Patients with 1 to 4 images, ages, sexes and a long tail of three classes."""
-    rng = np.random.default_rng(seed)
-    per_patient = rng.integers(1, 5, patients)
-    unit = np.repeat(np.arange(patients), per_patient)
-    age = np.where(rng.random(patients) < young, rng.integers(18, 60, patients), rng.integers(60, 95, patients))
-    sex = rng.integers(0, 2, patients)
-    part = rng.choice([0, 1, 2], patients, p=[0.7, 0.1, 0.2]) if split else np.full(patients, 255)
-    labels = rng.choice(3, patients, p=[0.45, 0.25, 0.3])[unit]
-    return SampleTable(
-        labels,
-        rng.integers(0, 2, len(unit)),
-        part[unit].astype(np.uint8),
-        {
-            "age": age[unit].astype(np.float32),
-            "sex": sex[unit].astype(np.int32),
-            "unit": unit.astype(np.int32),
-        },
-        ("a", "b", "c"),
-        ("x", "y"),
-    )
-
-
-TABLE = make_table()
-
-
-def make(kind: str = "localized", table: SampleTable = TABLE, seed: int = 1, **options: Any) -> Timeline:
-    if "incremental" in kind:
-        options = {"min_task_size": 0, **options}
-    if kind == "novel_disease":
-        options = {"rapid": options.get("clients", 5) // 2, **options}
-    return registry.load(SCENARIOS, kind).SCENARIO(**options).timeline(table, seed)
-
-
-def used(timeline: Timeline) -> int:
-    inside = sum(len(rows) for part in PARTS for client in getattr(timeline, part) for rows in client)
-    return inside + len(timeline.holdout) + sum(timeline.unused.values())
-
-
-def sizes(timeline: Timeline) -> list[int]:
-    return [sum(map(len, tasks)) for tasks in timeline.train]
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("repeated", "group_ratios")])
@@ -160,29 +118,6 @@ def test_incremental_tasks_hold_one_class_or_bracket() -> None:
     for tasks in timeline.train:
         for number, rows in enumerate(tasks):
             assert set(brackets[rows]) <= {number}
-
-
-def test_novel_disease_has_the_wanted_prevalence_in_any_number_of_tasks() -> None:
-    for tasks in (2, 4, 6):
-        scenario = registry.load(SCENARIOS, "novel_disease").SCENARIO(
-            clients=4, tasks=tasks, rapid=2, holdout_fraction=0.2
-        )
-        timeline = scenario.timeline(TABLE, 0)
-        assert [k.split("/")[1] for k in timeline.kinds] == ["rapid", "rapid", "slow", "slow"]
-        for client, rows in enumerate(timeline.train):
-            found = [(TABLE.labels[r] == 2).mean() for r in rows]
-            assert np.abs(found - scenario.prevalence(client)).max() < 0.05
-        assert all((TABLE.labels[r] == 2).any() for c in timeline.test for r in c)
-
-
-def test_named_speeds_and_prevalences() -> None:
-    timeline = make(
-        "novel_disease", clients=3, tasks=2, speeds=("slow", "rapid", "slow"), rapid_prevalence=(0.0, 0.5),
-        slow_prevalence=(0.0, 0.2),
-    )  # fmt: skip
-    late = [(TABLE.labels[tasks[1]] == 2).mean() for tasks in timeline.train]
-    assert np.abs(np.array(late) - [0.2, 0.5, 0.2]).max() < 0.03
-    assert all((TABLE.labels[tasks[0]] != 2).all() for tasks in timeline.train)
 
 
 def test_every_client_in_one_environment_and_no_environment_without() -> None:

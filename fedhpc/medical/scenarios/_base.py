@@ -56,8 +56,8 @@ class Scenario(Section):
 
     copies: ClassVar[bool] = False
     """Whether every task holds all of the client's samples."""
-    even_tests: ClassVar[bool] = False
-    """Whether validation and test samples are divided class by class evenly, not by the clients' demographics."""
+    even_classes: ClassVar[bool] = False
+    """Whether samples are divided class by class: evenly for validation and tests, within the groups for training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

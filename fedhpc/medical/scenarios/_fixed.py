@@ -16,10 +16,10 @@ from fedhpc.medical.counting import fractions
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.kinds import SPARE, group_shares
 from fedhpc.medical.scenarios._base import Scenario, stream
+from fedhpc.medical.scenarios._units import assign_units, of_units
 
 RESERVE_TO_SKEWED = 0.3
 """Share of what the larger groups have beyond the smallest that goes to other than spare clients."""
-_NOTHING = 1e-9
 
 
 def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timeline:
@@ -115,14 +115,31 @@ def _train_clients(
     for place, own, share in zip(places.tolist(), here, shares, strict=True):
         _check_groups(scenario, groups, groups.sizes(own))
         found = scenario.client_kinds(seed, groups.num, share, place)
-        by = of_units(own, groups.ids if scenario.mixed else np.zeros(table.num_samples, dtype=np.int64), units)
-        sizes = np.bincount(by[own], minlength=groups.num if scenario.mixed else 1)
-        wanted = demand(found, sizes, scenario.leftovers == "deal", reserve=scenario.group_by == "attributes")
+        wanted, by = _wanted(scenario, found, table.labels, groups, own, units)
         given, rest = assign_units(own, by, units, wanted, stream(seed, "clients", place))
         kinds += found
         clients += given
         left.append(rest)
     return kinds, clients, np.concatenate(left)
+
+
+def _wanted(
+    scenario: Scenario, kinds: Sequence[str], labels: np.ndarray, groups: Groups, rows: np.ndarray, units: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many samples of each stratum every client should get [K, strata], and the stratum of every sample.
+
+    Strata are the groups, where all clients are alike one; with `even_classes` each is cut into the classes, of which
+    a client gets its share of the group.
+    """
+    group = groups.ids if scenario.mixed else np.zeros(len(labels), dtype=np.int64)
+    classes = int(labels.max(initial=0)) + 1 if scenario.even_classes else 1
+    by = of_units(rows, group * classes + (labels if scenario.even_classes else 0), units)
+    num = (groups.num if scenario.mixed else 1) * classes
+    strata = np.bincount(by[rows], minlength=num)
+    sizes = strata.reshape(-1, classes).sum(1)
+    wanted = demand(kinds, sizes, scenario.leftovers == "deal", reserve=scenario.group_by == "attributes")
+    shares = np.divide(strata, np.repeat(sizes, classes), out=np.zeros(num), where=strata > 0)
+    return np.repeat(wanted, classes, axis=1) * shares, by
 
 
 def _check_groups(scenario: Scenario, groups: Groups, sizes: np.ndarray) -> None:
@@ -174,48 +191,6 @@ def _even(amounts: np.ndarray, takers: np.ndarray) -> np.ndarray:
     return takers * np.divide(amounts, num, out=np.zeros(len(amounts)), where=num > 0)
 
 
-def of_units(rows: np.ndarray, groups: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Give every sample the group of most of its unit's samples (ties: the lower number): int64 [num_samples]."""
-    found = groups.copy()
-    if len(rows):
-        _, unit = np.unique(units[rows], return_inverse=True)
-        table = np.zeros((unit.max() + 1, int(groups[rows].max()) + 1), dtype=np.int64)
-        np.add.at(table, (unit, groups[rows]), 1)
-        found[rows] = table.argmax(1)[unit]
-    return found
-
-
-def assign_units(
-    rows: np.ndarray, groups: np.ndarray, units: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Give whole units to clients, each to the client that lacks most of the unit's group, large units first.
-
-    Args:
-        rows: indices of the samples to give away.
-        groups: int64 [num_samples], the same for all samples of a unit (see `of_units`).
-        units: int64 [num_samples].
-        wanted: [K, G] target number of samples.
-        rng: decides among units of one size, and the order of each client's samples.
-
-    Returns:
-        Indices per client, and those of the units that no client asks for.
-    """
-    _, first, unit, sizes = np.unique(units[rows], return_index=True, return_inverse=True, return_counts=True)
-    unit_group = groups[rows][first]
-    owner = np.full(len(sizes), -1)
-    lacks = wanted.copy()
-    order = rng.permutation(len(sizes))
-    for u in order[np.argsort(-sizes[order], kind="stable")]:
-        column = lacks[:, unit_group[u]]
-        client = int(column.argmax())
-        if column[client] > _NOTHING:
-            owner[u] = client
-            column[client] -= sizes[u]
-    owners = owner[unit]
-    given = [rng.permutation(rows[owners == client]) for client in range(len(wanted))]
-    return given, rows[owners < 0]
-
-
 def _tasks(
     rows: np.ndarray, cells: np.ndarray, counts: np.ndarray, seed: int, part: str, client: int
 ) -> tuple[np.ndarray, ...]:
@@ -250,10 +225,10 @@ def _test_tasks(
         used = {int(i) for client in shared for task in client for i in task}
         return shared, len(pool) - len(used)
     mix = np.array([groups.sizes(rows) for rows in train], dtype=np.float64)
-    strata = labels if scenario.even_tests else groups.ids
+    strata = labels if scenario.even_classes else groups.ids
     by = of_units(pool, strata, units)
     sizes = np.bincount(by[pool], minlength=int(strata.max(initial=0)) + 1)
-    mix = np.ones((len(train), len(sizes))) if scenario.even_tests else mix
+    mix = np.ones((len(train), len(sizes))) if scenario.even_classes else mix
     wanted = whole_table(fractions(mix), near_equal(len(pool), len(train)), sizes).astype(np.float64)
     given, rest = assign_units(pool, by, units, wanted, stream(seed, part, "clients"))
     tasks, left = [], len(rest)

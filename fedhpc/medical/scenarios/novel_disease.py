@@ -35,7 +35,7 @@ class NovelDisease(Scenario):
     rapid_prevalence: Annotated[tuple[float, ...], _PREVALENCE, "per task; empty: 0, .1, .5, .9 or between"] = ()
     slow_prevalence: Annotated[tuple[float, ...], _PREVALENCE, "per task; empty: 0, 0, .1, .5 or between"] = ()
 
-    even_tests: ClassVar[bool] = True
+    even_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,58 @@
+"""The novel-disease scenario: prevalence, shares of the new class, small pools."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhpc import registry
+from fedhpc.data.table import SampleTable
+from fedhpc.medical.config import SCENARIOS
+from tests.medical.scenario_tables import TABLE, make, make_table, small_table
+
+
+def test_novel_disease_has_the_wanted_prevalence_in_any_number_of_tasks() -> None:
+    for tasks in (2, 4, 6):
+        scenario = registry.load(SCENARIOS, "novel_disease").SCENARIO(
+            clients=4, tasks=tasks, rapid=2, holdout_fraction=0.2
+        )
+        timeline = scenario.timeline(TABLE, 0)
+        assert [k.split("/")[1] for k in timeline.kinds] == ["rapid", "rapid", "slow", "slow"]
+        for client, rows in enumerate(timeline.train):
+            found = [(TABLE.labels[r] == 2).mean() for r in rows]
+            assert np.abs(found - scenario.prevalence(client)).max() < 0.05
+        assert all((TABLE.labels[r] == 2).any() for c in timeline.test for r in c)
+
+
+def test_a_small_pool_does_not_go_to_the_first_clients() -> None:
+    """Ten classes of few patients of three images: the first unit of each went to client 0."""
+    table = small_table(classes=10, patients_per_class=12)
+    for seed in range(5):
+        timeline = make("novel_disease", table, seed, clients=5, holdout_fraction=0.0)
+        tested = [sum(map(len, tasks)) for tasks in timeline.test]
+        assert max(tested) - min(tested) <= 2 * 3, tested
+    for seed in range(5):
+        timeline = make("novel_disease", make_table(patients=200), seed, clients=5)
+        tested = [sum(map(len, tasks)) for tasks in timeline.test]
+        assert max(tested) - min(tested) <= 4, tested
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_every_client_gets_its_share_of_the_new_class(mixed: bool) -> None:
+    rare = np.where(np.arange(TABLE.num_samples) % 7, TABLE.labels % 2, TABLE.labels)
+    table = SampleTable(rare, TABLE.environment, TABLE.split, TABLE.attributes, TABLE.class_names)
+    for seed in range(3):
+        timeline = make("novel_disease", table, seed, clients=5, rapid=5, mixed=mixed, unit="", tasks=2,
+                        rapid_prevalence=(0.04, 0.04))  # fmt: skip
+        new = [sum(int((rare[rows] == 2).sum()) for rows in tasks) / sum(map(len, tasks)) for tasks in timeline.train]
+        assert max(new) - min(new) < 0.02, new
+
+
+def test_named_speeds_and_prevalences() -> None:
+    timeline = make(
+        "novel_disease", clients=3, tasks=2, speeds=("slow", "rapid", "slow"), rapid_prevalence=(0.0, 0.5),
+        slow_prevalence=(0.0, 0.2),
+    )  # fmt: skip
+    late = [(TABLE.labels[tasks[1]] == 2).mean() for tasks in timeline.train]
+    assert np.abs(np.array(late) - [0.2, 0.5, 0.2]).max() < 0.03
+    assert all((TABLE.labels[tasks[0]] != 2).all() for tasks in timeline.train)
