@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", metavar="DIR", type=Path, help="folder or archive with the original files")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder to make")
     parser.add_argument("--size", metavar="N", type=int, help="resize images to N x N pixels")
+    parser.add_argument(
+        "--fit",
+        choices=("squeeze", "crop"),
+        help="to that size: change proportions, or cut out the centre of 256/224 of it (default: medical sets crop)",
+    )
     parser.add_argument("--channels", type=int, choices=(1, 3), help="gray or RGB (default: as the source says)")
     parser.add_argument("--layout", default="auto", choices=("auto", "class", "environment"), help="of image_folder")
     parser.add_argument("--seed", type=int, default=0, help="of datasets with random parts, such as colored_mnist")
@@ -60,6 +65,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         layout=args.layout,
         seed=args.seed,
         interpolation=args.interpolation,
+        fit=args.fit,
         progress=_progress if sys.stderr.isatty() else None,
     )
     seconds = time.perf_counter() - start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ EXTENSIONS = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm",
 """Names, in any case, that count as images when a folder is listed."""
 MAX_PIXELS = 1 << 26
 """Larger images are refused by their header, before anything of their size is allocated."""
+CROPPED_FROM = 256 / 224
+"""Covered by an image before its centre is cut out, as a share of the wanted size."""
 
 _ORIENTATION_TAG = 0x0112
 
@@ -83,13 +85,17 @@ def refuse_known(content: bytes) -> None:
         raise BadSampleError("an HTML page, probably a failed download")
 
 
-def fit(image: np.ndarray, size: tuple[int, int] | None, channels: int | None) -> np.ndarray:
+def fit(
+    image: np.ndarray, size: tuple[int, int] | None, channels: int | None, how: Literal["squeeze", "crop"] = "squeeze"
+) -> np.ndarray:
     """Bring decoded pixels to a wanted shape.
 
     Args:
         image: uint8 [H, W, C].
         size: (height, width), by bilinear interpolation with antialiasing; None keeps the size.
         channels: 1 or 3; None keeps them.
+        how: `squeeze` changes the proportions; `crop` keeps them: the image is made to cover 256/224 of the size, and
+            its centre is taken (so 224 gives torchvision's `Resize(256)` and `CenterCrop(224)`).
 
     Returns:
         uint8 [height, width, channels].
@@ -97,7 +103,8 @@ def fit(image: np.ndarray, size: tuple[int, int] | None, channels: int | None) -
     Raises:
         BadSampleError: neither gray nor RGB.
     """
-    if size in (None, image.shape[:2]) and channels in (None, image.shape[2]):
+    same = size is None or (size == image.shape[:2] and how == "squeeze")
+    if same and channels in (None, image.shape[2]):
         return image
     if image.shape[2] not in (1, 3):
         raise BadSampleError(f"{image.shape[2]} channels; only gray and RGB images can be converted")
@@ -106,9 +113,25 @@ def fit(image: np.ndarray, size: tuple[int, int] | None, channels: int | None) -
     picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
     if channels not in (None, image.shape[2]):
         picture = _to_mode(picture, channels or 1)
-    if size is not None:
+    if size is not None and how == "crop":
+        picture = _centre(picture, *size)
+    elif size is not None:
         picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return _pixels(picture)
+
+
+def _centre(picture: Image.Image, height: int, width: int) -> Image.Image:
+    """Resize in proportion until the image just covers 256/224 of the size, and cut its centre out."""
+    from PIL import Image
+
+    high, wide = (round(side * CROPPED_FROM) for side in (height, width))
+    if picture.width * high >= picture.height * wide:
+        wide = high * picture.width // picture.height
+    else:
+        high = wide * picture.height // picture.width
+    top, left = round((high - height) / 2), round((wide - width) / 2)
+    resized = picture.resize((wide, high), Image.Resampling.BILINEAR)
+    return resized.crop((left, top, left + width, top + height))
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -148,6 +148,7 @@ class Intake:
             attributes=attributes,
             bad=tuple(self.bad),
             notes=(*self.notes, *self.told()),
+            fit="crop",
         )
 
     def _without_duplicates(self) -> list[Sample]:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from fedhpc import registry
-from fedhpc.data._images import fit
+from fedhpc.data._images import fit as fitted
 from fedhpc.data._staging import refuse_existing
 from fedhpc.data.schema import BadFile, Manifest, shown
 from fedhpc.data.shards import ShardStore
@@ -44,6 +45,7 @@ def prepare(
     layout: str = "auto",
     seed: int = 0,
     interpolation: str = "bilinear",
+    fit: Literal["squeeze", "crop"] | None = None,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -60,6 +62,8 @@ def prepare(
         layout: how folders are read, where a source has a choice.
         seed: of what a source draws at random.
         interpolation: of images that a source rotates: `bilinear` or `bicubic`.
+        fit: how images come to `size`: `squeeze` changes their proportions, `crop` cuts the centre out; None leaves it
+            to the source.
         shard_bytes: pixels per shard at most.
         workers: decoding threads; None takes the cores of this process, eight at most.
         progress: called with (samples seen, samples in all).
@@ -77,6 +81,10 @@ def prepare(
     source: Source = registry.load(SOURCES, name).SOURCE
     refuse_existing(Path(out))
     dataset = source.scan(None if raw is None else Path(raw), options)
+    dataset = replace(dataset, fit=_checked_fit(fit) or dataset.fit)
+    if shape and dataset.fit == "crop":
+        how = "images in proportion, the centre of 256/224 of the size (--fit crop)"
+        dataset = replace(dataset, notes=(*dataset.notes, how))
     run = _Preparation(source.name, dataset, Path(out), on_bad == "skip", shard_bytes)
     stream = _decoded(dataset, shape, channels, workers or _default_workers())
     return run.write(stream, shape, progress)
@@ -217,7 +225,7 @@ def _decode_one(
     dataset: RawDataset, item: RawItem, size: tuple[int, int] | None, channels: int | None
 ) -> np.ndarray | BadFile:
     try:
-        return fit(dataset.decode(item), size, channels)
+        return fitted(dataset.decode(item), size, channels, dataset.fit)
     except BadSampleError as error:
         return BadFile(item.path, str(error))
     except OSError as error:
@@ -240,6 +248,12 @@ def _checked_options(on_bad: str, options: ScanOptions) -> ScanOptions:
     if not 0 <= options.seed < 2**63:
         raise ConfigError(f"seed is {options.seed}, allowed are 0 to 2^63 - 1")
     return options
+
+
+def _checked_fit(fit: Literal["squeeze", "crop"] | None) -> Literal["squeeze", "crop"] | None:
+    if fit not in (None, "squeeze", "crop"):
+        raise ConfigError(f"fit is '{fit}', allowed are squeeze and crop")
+    return fit
 
 
 def _check_positive(**numbers: int) -> None:

@@ -81,6 +81,34 @@ def test_unknown_source_names_the_nearest(tmp_path: Path) -> None:
         prepare("minst", None, tmp_path / "d")
 
 
+@pytest.mark.parametrize(("height", "width"), [(300, 200), (225, 411), (224, 224), (40, 40)])
+def test_cropping_is_torchvisions_resize_and_centre_crop(height: int, width: int) -> None:
+    from PIL import Image
+    from torchvision.transforms import CenterCrop, Compose, Resize
+
+    image = pixels(0, height, width, 3)
+    expected = np.asarray(Compose([Resize(256), CenterCrop(224)])(Image.fromarray(image)))
+    np.testing.assert_array_equal(fit(image, (224, 224), 3, "crop"), expected)
+    assert fit(image, (30, 50), 1, "crop").shape == (30, 50, 1)
+
+
+def test_a_source_says_how_images_come_to_a_size_and_the_user_may_say_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "medical_table.yaml").write_text("table: t.csv\nlabel: y\n")
+    (tmp_path / "raw" / "t.csv").write_text("Path,y\na.png,0\nb.png,1\n")
+    for name in "ab":
+        save_png(tmp_path / "raw" / f"{name}.png", pixels(ord(name), 20, 30, 3))
+    made = {}
+    for how in (None, "crop", "squeeze"):
+        manifest = prepare("medical_table", tmp_path / "raw", tmp_path / str(how), size=8, fit=how)
+        made[how] = ShardStore.open(tmp_path / str(how)).images(np.arange(2))
+        assert any("--fit crop" in note for note in manifest.notes) is (how != "squeeze")
+    assert np.array_equal(made[None], made["crop"])
+    assert not np.array_equal(made["crop"], made["squeeze"])
+    with pytest.raises(ConfigError, match="squeeze and crop"):
+        prepare("medical_table", tmp_path / "raw", tmp_path / "other", fit="stretch")  # type: ignore[arg-type]
+
+
 def test_channels_and_size_work_for_every_kind_of_source(tmp_path: Path) -> None:
     raw = make_mnist(tmp_path / "raw", num=10)
     prepare("mnist", raw, tmp_path / "d", size=14, channels=3)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -75,6 +75,7 @@ class RawDataset:
         attributes: name -> the categories, or None for numbers.
         bad: files that the scan itself found unusable.
         notes: warnings and remarks, one line each.
+        fit: how images come to a wanted size, unless the user says otherwise (`fedhpc.data._images.fit`).
     """
 
     classes: tuple[str, ...]
@@ -85,6 +86,7 @@ class RawDataset:
     attributes: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     bad: tuple[BadFile, ...] = ()
     notes: tuple[str, ...] = ()
+    fit: Literal["squeeze", "crop"] = "squeeze"
 
 
 class Source(Protocol):
