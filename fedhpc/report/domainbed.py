@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -129,14 +130,15 @@ def original_latex(found: SweepResults) -> str:
 def original_tables(found: SweepResults, name: str, latex: bool) -> str:
     """The tables of one criterion in the original's layout: one per dataset, then the averages."""
     method = f"model selection method: {found.criteria[name].title}"
+    show = partial(original_figure, latex=latex)
     parts = []
     for table in found.tables[name]:
-        rows = [[_label(r.algorithm), *(_figure(c.figure, latex) for c in r.cells), _mean(r.mean)] for r in table.rows]
+        rows = [[_label(r.algorithm), *(show(c.figure) for c in r.cells), _mean(r.mean)] for r in table.rows]
         head = ["Algorithm", *table.environments, "Avg"]
         title = theirs(table.dataset)
         parts.append(_layout(head, rows, _WIDTH, latex, title if latex else f"Dataset: {title}, {method}"))
     means = found.averages[name]
-    rows = [[_label(a), *(_figure(f, latex) for f in figures), _mean(means.mean(figures))] for a, figures in means.rows]
+    rows = [[_label(a), *(show(f) for f in figures), _mean(means.mean(figures))] for a, figures in means.rows]
     head = ["Algorithm", *(theirs(d) for d in means.datasets), "Avg"]
     parts.append(_layout(head, rows, _AVERAGES_WIDTH, latex, "Averages" if latex else f"Averages, {method}"))
     return "".join(parts)
@@ -146,7 +148,8 @@ def _label(algorithm: str) -> str:
     return theirs(algorithm)
 
 
-def _figure(figure: Figure, latex: bool) -> str:
+def original_figure(figure: Figure, latex: bool) -> str:
+    """A cell as the original prints it."""
     if figure.mean is None:
         return "X"
     return f"{figure.mean:.1f} {'$' + chr(92) + 'pm$' if latex else '+/-'} {figure.standard_error:.1f}"

@@ -138,12 +138,12 @@ def run_arguments(spec: Mapping[str, Any], data_dir: str) -> dict[str, Any]:
         data_dir: the data's folder; DomainBed takes it for a part of a run's identity.
     """
     known = {
+        "task": "domain_generalization",
         **spec,
         "dataset": theirs(spec["dataset"]),
         "algorithm": theirs(spec["algorithm"]),
         "test_envs": list(spec["test_envs"]),
         "data_dir": data_dir,
-        "task": "domain_generalization",
     }
     return {key: known[key] for key in (*_RUN_ARGUMENTS, "steps", "hparams") if known.get(key) is not None}
 

@@ -1,47 +1,62 @@
-"""Known answers about model selection, found by their content in the folder that `--vectors` names."""
+"""The records and texts that belong to an expectation of model selection."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from fedhpc.report.original import original_trial, read_original
+from fedhpc.report.original import RESULTS, original_trial, read_original
 from fedhpc.report.results import SweepRecords
-
-OWN = Path(__file__).resolve().parent / "domainbed"
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "vectors" / "domainbed"
+from tests.golden.domainbed_cases import Case, cases, stem
 
 
-def roots(chosen: Path | None) -> list[Path]:
-    """The chosen folder; without one our copies, and what may not be copied where it lies beside the repository."""
-    return [chosen] if chosen else [OWN, *([SHARED / "selection"] if SHARED.is_dir() else [])]
+def records_of(case: Case) -> SweepRecords:
+    """The records that belong to an expectation: those of its stem, else those that it counts."""
+    sweeps = sweeps_below(case.root)
+    assert sweeps, f"no records below {case.root}"
+    alike = [(path, sweep) for path, sweep in sweeps if stem(path) == case.stem]
+    return max(alike or sweeps, key=lambda entry: (_counts(case, entry[1]), _likeness(case.path, entry[0])))[1]
 
 
-def expectations(chosen: Path | None) -> list[Path]:
-    """Files that say what selection gives on a set of records; each once."""
-    found: dict[str, Path] = {}
-    for root in roots(chosen):
-        for path in sorted(root.rglob("*_expected.json")):
-            if "methods" in json.loads(path.read_text(encoding="utf-8")):
-                found.setdefault(path.name, path)
-    return list(found.values())
+@lru_cache
+def sweeps_below(root: Path) -> tuple[tuple[Path, SweepRecords], ...]:
+    """All sweeps below a folder: files of lines that name their run, and folders of runs."""
+    return (*_files_of_lines(root), *((folder, read_original(folder)) for folder in _folders_of_runs(root)))
 
 
-def named(chosen: Path | None, pattern: str) -> list[Path]:
-    """Files of a name below the chosen folder, or below our copies."""
-    return sorted((chosen or OWN).rglob(pattern))
+def _files_of_lines(root: Path) -> Iterator[tuple[Path, SweepRecords]]:
+    for found in cases(root)["swept_records_case"]:
+        runs: dict[str, list[dict[str, Any]]] = {}
+        for entry in found.facts:
+            runs.setdefault(entry["run"], []).append(entry["record"])
+        trials = (original_trial(records, run, finished=True) for run, records in runs.items())
+        yield found.path, SweepRecords(str(found.path), tuple(t for t in trials if t is not None))
 
 
-def records_of(expected: Path) -> SweepRecords:
-    """The records that belong to a file of expectations: a folder of runs or one file of lines."""
-    case = expected.name.removesuffix("_expected.json")
-    folder = expected.with_name(f"{case}_sweep")
-    if folder.is_dir():
-        return read_original(folder)
-    runs: dict[str, list[dict[str, Any]]] = {}
-    for line in expected.with_name(f"{case}_records.jsonl").open(encoding="utf-8"):
-        entry = json.loads(line)
-        runs.setdefault(entry["run"], []).append(entry["record"])
-    trials = (original_trial(records, run, finished=True) for run, records in runs.items())
-    return SweepRecords(str(expected), tuple(t for t in trials if t is not None))
+def _folders_of_runs(root: Path) -> list[Path]:
+    return sorted({file.parent.parent for file in root.rglob(f"*/{RESULTS}") if file.parent != root})
+
+
+def _counts(case: Case, sweep: SweepRecords) -> int:
+    """How much of what an expectation says about its records holds of these."""
+    names = {dataset for method in case.facts["methods"].values() for dataset in method["per_dataset"]}
+    found = len(sweep.trials), sweep.num_records, len(sweep.datasets())
+    wanted = case.facts["total_runs"], case.facts["total_records"], len(names)
+    return sum(a == b for a, b in zip(found, wanted, strict=True))
+
+
+def _likeness(path: Path, other: Path) -> tuple[bool, int]:
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(path.name, other.name, strict=False))
+    return path.parent == other.parent, len(list(alike))
+
+
+def text_of(case: Case, suffix: str) -> str | None:
+    """The whole report (.txt) or its tables (.tex) that belong to an expectation, None without one."""
+    head = f"Total records: {case.facts['total_records']}\n" if suffix == ".txt" else ""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(case.root.rglob(f"*{suffix}"))}
+    alike = [text for path, text in texts.items() if stem(path) == case.stem]
+    counted = [text for text in texts.values() if head and text.startswith(head)]
+    return next(iter(alike or counted), None)

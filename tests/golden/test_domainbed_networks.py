@@ -32,7 +32,8 @@ def facts(mnist_cnn_case: Case) -> dict:
 
 
 def with_golden_weights(arrays: dict[str, np.ndarray], facts: dict, dtype: torch.dtype) -> Network:
-    model = mnist_cnn.MODEL((2, 28, 28), 2, ModelOptions()).to(dtype)
+    shape, num_classes = arrays["x_uint8"].shape[1:], arrays["q/classifier.bias"].size
+    model = mnist_cnn.MODEL(shape, num_classes, ModelOptions()).to(dtype)
     state = {
         name.removeprefix("featurizer."): torch.from_numpy(arrays[f"q/{name}"] * np.float64(scale))
         for name, scale in facts["scale"].items()
@@ -78,16 +79,19 @@ def test_mnist_cnn_trains_as_the_original(mnist_cnn_case, arrays, facts):
             np.testing.assert_allclose(model(probe), arrays["f64/train_probe_logits"][t], rtol=0, atol=1e-8)
 
 
-def test_mnist_cnn_parameter_counts(mnist_cnn_case, facts):
-    for channels, expected in ((1, 370_560), (2, facts["parameter_count"]["featurizer"])):
-        model = mnist_cnn.MODEL((channels, 28, 28), 2, ModelOptions())
+def test_mnist_cnn_parameter_counts(mnist_cnn_case, arrays, facts):
+    given = (arrays["x_uint8"].shape[1:], facts["parameter_count"]["featurizer"])
+    for shape, expected in (((1, 28, 28), 370_560), given):
+        model = mnist_cnn.MODEL(shape, 2, ModelOptions())
         total = sum(p.numel() for p in model.parameters())
         assert total - sum(p.numel() for p in model.classifier.parameters()) == expected
 
 
 @pytest.mark.parametrize("freeze_bn", [True, False])
 def test_resnet18_batch_norm_behaves_as_observed(resnet_case: Case, freeze_bn: bool):
-    expected = resnet_case.facts[f"freeze_bn={freeze_bn}"]
+    expected = resnet_case.facts.get(f"freeze_bn={freeze_bn}")
+    if expected is None:
+        pytest.skip("the case says nothing about it")
     torch.manual_seed(0)
     model = resnet18.MODEL((3, 32, 32), 4, ModelOptions(freeze_bn=freeze_bn))
     model.eval()
@@ -107,13 +111,14 @@ def test_resnet18_batch_norm_behaves_as_observed(resnet_case: Case, freeze_bn: b
     } == expected
 
 
-def test_resnet18_with_five_channels_repeats_loaded_kernels(resnet_case: Case, tmp_path: Path):
-    expected = resnet_case.facts["channels5"]
+def test_resnet18_with_more_channels_repeats_loaded_kernels(resnet_case: Case, tmp_path: Path):
     source = resnet18.MODEL((3, 32, 32), 4, ModelOptions())
     torch.save(source.state_dict(), tmp_path / "three.pt")
-    model = resnet18.MODEL((5, 32, 32), 4, ModelOptions())
-    assert "repeated from 3 to 5 channels" in load_weights(model, str(tmp_path / "three.pt"))
-    kernel = model.conv1.weight
-    copied = all(torch.equal(kernel[:, i], source.conv1.weight[:, i % 3]) for i in range(5))
-    bias = model.conv1.bias is not None
-    assert {"shape": list(kernel.shape), "copied_mod3": copied, "bias": bias} == expected
+    cases = {int(k.removeprefix("channels")): v for k, v in resnet_case.facts.items() if k.startswith("channels")}
+    for channels, expected in cases.items():
+        model = resnet18.MODEL((channels, 32, 32), 4, ModelOptions())
+        assert f"repeated from 3 to {channels} channels" in load_weights(model, str(tmp_path / "three.pt"))
+        kernel = model.conv1.weight
+        copied = all(torch.equal(kernel[:, i], source.conv1.weight[:, i % 3]) for i in range(channels))
+        bias = model.conv1.bias is not None
+        assert {"shape": list(kernel.shape), "copied_mod3": copied, "bias": bias} == expected

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedhpc.report.domainbed import original_latex, original_tables, original_text
-from fedhpc.report.names import ours
-from fedhpc.report.original import read_original
+from fedhpc.report.domainbed import original_figure, original_latex, original_tables, original_text
+from fedhpc.report.names import ENVIRONMENTS, ours
 from fedhpc.report.results import Figure
 from fedhpc.report.selection import TrialRecords
 from fedhpc.report.sweeps import SweepResults, results
-from tests.golden.selection_cases import expectations, named, records_of
+from tests.golden.domainbed_cases import Case, parametrize
+from tests.golden.selection_cases import records_of, sweeps_below, text_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "expected_file" in metafunc.fixturenames:
-        files = expectations(metafunc.config.getoption("--vectors"))
-        metafunc.parametrize("expected_file", files, ids=[f.stem for f in files])
+    parametrize(metafunc)
 
 
 def _close(got: float | None, wanted: float | None) -> bool:
@@ -31,9 +27,9 @@ def _close(got: float | None, wanted: float | None) -> bool:
 
 
 @pytest.fixture
-def case(expected_file: Path) -> tuple[SweepResults, dict[str, Any]]:
-    wanted = json.loads(expected_file.read_text(encoding="utf-8"))
-    return results(records_of(expected_file), list(wanted["methods"]), compat=True), wanted
+def case(selection_case: Case) -> tuple[SweepResults, dict[str, Any]]:
+    wanted = selection_case.facts
+    return results(records_of(selection_case), list(wanted["methods"]), compat=True), wanted
 
 
 def test_all_records_are_read(case: tuple[SweepResults, dict[str, Any]]) -> None:
@@ -87,7 +83,7 @@ def _of(table: dict[str, Any], dataset: str) -> dict[str, Any]:
 
 
 def test_text_and_latex_are_the_original_to_the_letter(
-    case: tuple[SweepResults, dict[str, Any]], expected_file: Path
+    case: tuple[SweepResults, dict[str, Any]], selection_case: Case
 ) -> None:
     found, wanted = case
     for name, method in wanted["methods"].items():
@@ -95,9 +91,10 @@ def test_text_and_latex_are_the_original_to_the_letter(
         assert original_tables(found, name, latex=False) == method["text"]
         assert original_tables(found, name, latex=True) == method["latex"]
         assert method["latex"] in original_latex(found)
-    whole = expected_file.with_suffix(".txt")
-    if whole.exists():
-        assert original_text(found) == whole.read_text(encoding="utf-8")
+    whole = text_of(selection_case, ".txt")
+    assert whole in (None, original_text(found))
+    tables = text_of(selection_case, ".tex")
+    assert tables in (None, "".join(original_tables(found, name, latex=True) for name in found.criteria))
 
 
 def test_the_order_of_folders_does_not_matter(case: tuple[SweepResults, dict[str, Any]]) -> None:
@@ -107,22 +104,21 @@ def test_the_order_of_folders_does_not_matter(case: tuple[SweepResults, dict[str
         assert original_tables(turned, name, latex=False) == original_tables(found, name, latex=False)
 
 
-def test_means_and_standard_errors(request: pytest.FixtureRequest) -> None:
-    files = named(request.config.getoption("--vectors"), "format_mean.json")
-    if not files:
-        pytest.skip("no format_mean.json among the vectors")
-    for case in json.loads(files[0].read_text(encoding="utf-8")):
+def test_means_and_standard_errors(format_mean_case: Case) -> None:
+    for case in format_mean_case.facts:
         figure = Figure.of(case["data"])
         assert _close(figure.mean, case["mean"])
         assert _close(figure.standard_error, case["stderr"])
+        assert original_figure(figure, latex=False) == case["text"]
+        assert original_figure(figure, latex=True) == case["latex"]
 
 
-def test_the_shipped_sweep_is_read_by_the_importer(request: pytest.FixtureRequest) -> None:
-    """Somebody else's data: read where it lies, never copied."""
-    files = [f for f in expectations(request.config.getoption("--vectors")) if f.name.startswith("vlcs_erm")]
-    if not files:
-        pytest.skip("needs the shipped sweep of the shared vectors")
-    sweep = read_original(files[0].with_name("vlcs_erm_sweep"))
-    assert (len(sweep.trials), sweep.num_records, sweep.problems) == (40, 200, ())
-    assert all(t.finished for t in sweep.trials)
-    assert sweep.labels("vlcs") == ("C", "L", "S", "V")
+def test_a_sweep_of_the_original_is_read_whole(selection_case: Case) -> None:
+    """Somebody else's data among them: read where it lies, never copied."""
+    for folder, sweep in sweeps_below(selection_case.root):
+        if not folder.is_dir():
+            continue
+        assert sweep.problems == ()
+        assert {t.run for t in sweep.trials if t.finished} == {f.parent.name for f in folder.glob("*/done")}
+        for dataset in sweep.datasets():
+            assert sweep.labels(dataset) == ENVIRONMENTS.get(dataset, sweep.labels(dataset))

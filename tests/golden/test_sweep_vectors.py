@@ -3,57 +3,66 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
 
-from fedhpc.report.names import ours
+from fedhpc.report.names import ENVIRONMENTS, ours
 from fedhpc.report.original import original_records, original_trial, run_arguments, run_command, run_name
 from fedhpc.report.selection import criteria
 from fedhpc.report.trial_files import ORACLE, TEST, TRAIN, VALIDATION
 from fedhpc.runs.records import Record
 from fedhpc.sweep.trials import Axes, SweepDataset, enumerate_trials, needed_test_envs, singles_and_pairs
-from tests.golden.selection_cases import named
+from tests.golden.domainbed_cases import Case, parametrize
 
 ALGORITHMS = ["erm", "irm", "groupdro", "mixup", "mldg", "coral", "mmd", "dann", "cdann"]
+COUNTED = re.compile(r"jobs_(\d+)alg_(\d+)trials_(\d+)hp")
 
 
-def _vectors(request: pytest.FixtureRequest, pattern: str) -> list[Path]:
-    files = named(request.config.getoption("--vectors"), pattern)
-    if not files:
-        pytest.skip(f"no {pattern} among the vectors")
-    return files
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc)
 
 
-def test_counts_of_the_whole_study(request: pytest.FixtureRequest) -> None:
-    wanted = json.loads(_vectors(request, "sweep_counts.json")[0].read_text(encoding="utf-8"))
+def test_counts_of_the_whole_study(sweep_counts_case: Case) -> None:
+    wanted = sweep_counts_case.facts
     known = criteria()
     singles_only = {"oracle": known["oracle"]}
     totals = [0, 0]
     for name, entry in wanted["per_dataset"].items():
         n = entry["n_env"]
+        assert len(ENVIRONMENTS.get(ours(name), range(n))) == n
         assert [list(e) for e in needed_test_envs(known, n)] == entry["test_env_sets"]
-        for place, sets in enumerate((needed_test_envs(known, n), needed_test_envs(singles_only, n))):
+        whole = next(key for key in entry if COUNTED.fullmatch(key))
+        algorithms, repetitions, draws = map(int, COUNTED.fullmatch(whole).groups())  # type: ignore[union-attr]
+        axes = Axes(ALGORITHMS[:algorithms], range(draws), range(repetitions))
+        for place, chosen in enumerate((known, singles_only)):
             datasets = [SweepDataset(ours(name), n, 5001, 300)]
-            trials = list(enumerate_trials(Axes(ALGORITHMS, range(20), range(3)), datasets, {ours(name): sets}))
-            assert len(trials) == entry[("jobs_9alg_3trials_20hp", "jobs_single")[place]]
+            trials = list(enumerate_trials(axes, datasets, {ours(name): needed_test_envs(chosen, n)}))
+            assert len(trials) == entry[(whole, "jobs_single")[place]]
             totals[place] += len(trials)
     assert totals == [wanted["total"], wanted["total_single_test_env_only"]]
 
 
-def test_job_lists_are_the_original_to_the_letter(request: pytest.FixtureRequest) -> None:
-    for case in json.loads(_vectors(request, "sweep_jobs.json")[0].read_text(encoding="utf-8")):
-        assert [job["args"] for job in case["jobs"]] == _arguments(case["request"])
-        for job, args in zip(case["jobs"], _arguments(case["request"]), strict=True):
+def test_job_lists_are_the_original_to_the_letter(sweep_jobs_case: Case) -> None:
+    for case in sweep_jobs_case.facts:
+        found = _arguments(case)
+        assert len(found) == case["n_jobs"]
+        assert [job["args"] for job in case["jobs"]] == found
+        for job, args in zip(case["jobs"], found, strict=True):
             assert json.dumps(args, sort_keys=True) == job["canonical"]
             assert run_name(args) == job["name"]
             assert run_command(args, "OUT") == job["command"]
 
 
-def _arguments(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """What our enumeration makes of a request to the original's sweep."""
-    sizes = {ours(name): 3 if name == "ColoredMNIST" else 4 for name in request["dataset_names"]}
+def _arguments(case: dict[str, Any]) -> list[dict[str, Any]]:
+    """What our enumeration makes of a request to the original's sweep; of a dataset it does not know, by its jobs."""
+    request = case["request"]
+    held_out = {ours(name): 0 for name in request["dataset_names"]}
+    for job in case["jobs"]:
+        name = ours(job["args"]["dataset"])
+        held_out[name] = max(held_out[name], *job["args"]["test_envs"])
+    sizes = {name: len(ENVIRONMENTS.get(name, range(last + 1))) for name, last in held_out.items()}
     sets = {
         name: [e for e in singles_and_pairs(n) if len(e) == 1 or not request["single_test_envs"]]
         for name, n in sizes.items()
@@ -67,21 +76,21 @@ def _arguments(request: dict[str, Any]) -> list[dict[str, Any]]:
     datasets = [SweepDataset(name, n, 1, 1) for name, n in sizes.items()]
     found = []
     for spec in enumerate_trials(axes, datasets, sets):
-        values = {**spec.full_dict(), "steps": request["steps"], "hparams": request["hparams"]}
+        given = {key: request[key] for key in ("steps", "hparams", "task")}
+        values = {**spec.full_dict(), **given}
         found.append(run_arguments(values, request["data_dir"]))
     return found
 
 
-def test_records_of_the_original_survive_the_way_through_ours(request: pytest.FixtureRequest) -> None:
+def test_records_of_the_original_survive_the_way_through_ours(run_records_case: Case) -> None:
     """results.jsonl as our records, and back: equal, key for key."""
-    for file in _vectors(request, "*.results.jsonl"):
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        trial = original_trial(rows, file.stem, finished=True)
-        assert trial is not None
-        assert [c.step for c in trial.checkpoints] == [row["step"] for row in rows]
-        records = [record for row in rows for record in _records(row)]
-        back = list(original_records(iter(records), rows[0]["args"], rows[0]["hparams"]))
-        assert back == rows
+    rows = run_records_case.facts
+    trial = original_trial(rows, run_records_case.path.stem, finished=True)
+    assert trial is not None
+    assert [c.step for c in trial.checkpoints] == [row["step"] for row in rows]
+    records = [record for row in rows for record in _records(row)]
+    back = list(original_records(iter(records), rows[0]["args"], rows[0]["hparams"]))
+    assert json.dumps(back, sort_keys=True) == json.dumps(rows, sort_keys=True)
 
 
 def _records(row: dict[str, Any]) -> list[Record]:
