@@ -15,7 +15,7 @@ import mpi4py
 mpi4py.rc.thread_level = "serialized"
 from mpi4py import MPI  # noqa: E402
 
-from fedhpc.comm.world import RanksLostError  # noqa: E402
+from fedhpc.comm.world import RanksLostError, Reduce  # noqa: E402
 from fedhpc.errors import FAILED, AgreedError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED, MPI.
 """Error classes that a lost rank gives; the last comes from waiting for several messages at once."""
 CHUNK_LIMIT = 2**30
 """Elements per MPI call: counts above 2^31 - 1 fail in MPI 3 libraries (Open MPI 5.0 among them)."""
+_WORTH_A_STAGE = 1 << 16
+"""Bytes from which `auto` sums on each node first: below, a reduce costs latency, and two stages have more of it."""
 
 
 class MpiWorld:
@@ -34,9 +36,14 @@ class MpiWorld:
 
     Args:
         chunk_limit: largest number of elements handed to one MPI call; longer buffers go in pieces.
+        node_size: ranks per node, for tests; None: those that share memory.
     """
 
-    def __init__(self, chunk_limit: int = CHUNK_LIMIT) -> None:
+    def __init__(self, chunk_limit: int = CHUNK_LIMIT, node_size: int | None = None) -> None:
+        # That a library has the calls proves nothing; mpirun --with-ft ulfm sets this for the ranks.
+        self.survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
+        self._node_size = node_size
+        self._reduce: Reduce = "auto"
         self.calls: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self.spent: defaultdict[str, float] = defaultdict(float)
@@ -46,19 +53,47 @@ class MpiWorld:
         self.chunk_limit = chunk_limit
         self.inside = ""
         self.ticks = 0
-        # That a library has the calls proves nothing; mpirun --with-ft ulfm sets this for the ranks.
-        self.survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
         self.lost = 0
 
     def _use(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)  # which mpi4py turns into exceptions
-        self._node = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.rank: int = self._comm.Get_rank()
+        if self._node_size is None:
+            self._node = self._comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
+        else:
+            self._node = self._comm.Split(self.rank // self._node_size, self.rank)
         self.size: int = self._comm.Get_size()
         self.local_rank: int = self._node.Get_rank()
         self.local_size: int = self._node.Get_size()
         self.is_root = self.rank == 0
+        self._leaders = self._find_leaders()
+
+    def _find_leaders(self) -> MPI.Intracomm | None:
+        """The first ranks of all nodes as a communicator of their own; None where sums by node make no sense.
+
+        Where ranks may be lost there is none: a loss that one communicator shows would have to be made known to all
+        of them, or those in the others wait for ever.
+        """
+        first = self.local_rank == 0
+        num_nodes = 0 if self.survives else self._comm.allreduce(int(first))
+        self._by_node = 1 < num_nodes < self.size
+        return self._comm.Split(0 if first else MPI.UNDEFINED, self.rank) if self._by_node else None
+
+    def tune(self, chunk: int | None, reduce: Reduce) -> None:
+        """Say how buffers travel; the same on all ranks."""
+        self.chunk_limit = chunk or CHUNK_LIMIT
+        self._reduce = reduce
+
+    def reduces_by_node(self, num_bytes: int) -> bool:
+        """Whether a sum of that size is formed on each node first and then between nodes; the same on all ranks.
+
+        Then one buffer leaves each node, whatever tree the library would choose for all ranks. `auto` does so from
+        64 KiB on. It needs several nodes, several ranks on at least one of them, and no survivors' mode.
+        """
+        return self._by_node and (
+            self._reduce == "hierarchical" or (self._reduce == "auto" and num_bytes >= _WORTH_A_STAGE)
+        )
 
     def recover(self) -> list[int]:
         """Go on with the ranks that live; collective over them. Returns their former ranks, in the new order."""
@@ -113,12 +148,11 @@ class MpiWorld:
     def reduce_sum_(self, buf: torch.Tensor) -> None:
         """Add the buffers of all ranks on root, in place; device tensors are staged through the host."""
         host = buf if buf.device.type == "cpu" else buf.cpu()
+        stages = [self._node, self._leaders] if self.reduces_by_node(buf.numel() * buf.element_size()) else [self._comm]
         with self._in("reduce", [buf]):
             for piece in self._pieces(host):
-                if self.is_root:
-                    self._comm.Reduce(MPI.IN_PLACE, piece, op=MPI.SUM, root=0)
-                else:
-                    self._comm.Reduce(piece, None, op=MPI.SUM, root=0)
+                for comm in filter(None, stages):
+                    _sum_on_first(comm, piece)
         if host is not buf:
             buf.copy_(host)
 
@@ -178,6 +212,14 @@ class MpiWorld:
             self.barrier()
         except RanksLostError:
             self.lost += 1  # nothing is left to do; MPI's own end would wait for them
+
+
+def _sum_on_first(comm: MPI.Intracomm, values: Any) -> None:
+    """Add arrays on the first rank of a communicator, in place there."""
+    if comm.Get_rank() == 0:
+        comm.Reduce(MPI.IN_PLACE, values, op=MPI.SUM, root=0)
+    else:
+        comm.Reduce(values, None, op=MPI.SUM, root=0)
 
 
 def self_test(values: torch.Tensor) -> None:

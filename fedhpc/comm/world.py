@@ -6,7 +6,7 @@ import os
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from fedhpc.comm.launchers import singleton_problem, started_by_launcher
 from fedhpc.errors import ConfigError, FedhpcError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
+Reduce = Literal["auto", "flat", "hierarchical"]
 
 
 class RanksLostError(Exception):
@@ -60,7 +61,15 @@ class World(Protocol):
         """Copy root's contiguous buffer to all ranks, in place."""
 
     def reduce_sum_(self, buf: torch.Tensor) -> None:
-        """Add the contiguous buffers of all ranks, in place; the result is meaningful on root only."""
+        """Add the contiguous buffers of all ranks, in place; only root's is meaningful afterwards."""
+
+    def tune(self, chunk: int | None, reduce: Reduce) -> None:
+        """Say how buffers travel; the same on all ranks.
+
+        Args:
+            chunk: elements per call of the MPI library; None: as many as are safe with every library.
+            reduce: whether sums are formed on each node first; see `MpiWorld.reduces_by_node` for `auto`.
+        """
 
     def gather(self, small: T) -> list[T] | None:
         """Collect one small picklable object per rank on root, in rank order; None elsewhere."""
@@ -113,6 +122,9 @@ class SoloWorld:
     def reduce_sum_(self, buf: torch.Tensor) -> None:
         """Count the call and its bytes as on many ranks; the sum over one rank is the buffer."""
         self._count("reduce", buf)
+
+    def tune(self, chunk: int | None, reduce: Reduce) -> None:
+        """Nothing travels."""
 
     def _count(self, name: str, buf: torch.Tensor) -> None:
         self.calls[name] += 1

@@ -28,6 +28,8 @@ _HARMLESS = (
     "data.root",
     "data.memory",
     "device.client_state_gib",
+    "aggregation.reduce",
+    "aggregation.chunk",
     "hang_seconds",
     "on_rank_loss",
 )
@@ -126,6 +128,7 @@ def _train(session: Session, config: RunConfig, directory: RunDirectory, show_ra
 
     world = session.world
     device = config.device
+    world.tune(config.aggregation.chunk, config.aggregation.reduce)
     with session.patience("choosing devices"):
         pinning = session.together(lambda: pin(world, device.name, device.threads, device.deterministic))
         gathered = world.gather(pinning)

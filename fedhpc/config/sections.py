@@ -155,6 +155,8 @@ class AggregationConfig(Section):
     grid_bits: Annotated[int, _GRID_BITS, "sums are exact multiples of 2^-grid_bits"] = 40
     buffer_grid_bits: Annotated[int | None, _GRID_BITS, "the same for batch norm statistics; null: grid_bits"] = None
     buffers: Literal["average", "keep_local", "keep_global"] = "average"
+    reduce: Annotated[Literal["auto", "flat", "hierarchical"], "sum on each node first; auto: if it pays"] = "auto"
+    chunk: Annotated[int | None, _AT_LEAST_1, "elements per MPI call; null: 2^30"] = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ def cases() -> dict[str, list[Any]]:
     found["served"] = [CONFIG, [*SHORT, *pinned, "--server.hosts_clients", "false"]]
     found["few-clients"] = [CONFIG, [*SHORT, "--partition.clients", "2", "--cohort.size", "1"]]
     found["batch-norm"] = [CONFIG, [*SHORT, "--rounds", "2", "--model.name", "mnist_cnn", "--model.hidden", "[64]"]]
+    few = ["--aggregation.chunk", "999", "--aggregation.reduce", "hierarchical"]
+    found["chunked"] = [CONFIG, [*SHORT, *pinned, *few]]
     for name, objective in (("domains", "groupdro"), ("domains-dann", "dann"), ("domains-mldg", "mldg")):
         found[name] = [DOMAINS, [*DOMAINS_SHORT, "--local.objective", objective]]
     return found
@@ -69,6 +71,7 @@ def test_accuracy_on_environments_is_equal_on_1_to_4_ranks(name: str, results: A
 
 def test_placement_changes_nothing_and_different_rules_do(results: Any) -> None:
     assert results["pinned"][3]["weights_sha256"] == results["scaffold-none"][2]["weights_sha256"]
+    assert results["chunked"][3]["weights_sha256"] == results["scaffold-none"][2]["weights_sha256"]
     assert results["served"][4]["weights_sha256"] == results["scaffold-none"][1]["weights_sha256"]
     distinct = {results[f"{a}-{m}"][1]["weights_sha256"] for a, m in product(ALGORITHMS, METHODS)}
     assert len(distinct) == len(ALGORITHMS) * len(METHODS)

@@ -38,6 +38,26 @@ def check_exchange(world: MpiWorld) -> None:
     assert torch.equal(got, torch.full((1000 + before,), float(before)))
 
 
+def check_sums_by_node() -> None:
+    """Summing on each node first gives the same bytes, also in tiny chunks and with nodes of unequal size."""
+    for node_size in (2, 3):
+        world = MpiWorld(node_size=node_size)
+        assert world.local_rank == world.rank % node_size
+        several = node_size < world.size
+        assert world.reduces_by_node(1 << 16) == several
+        assert not world.reduces_by_node(1 << 10), "two stages do not pay for a small buffer"
+        grid = torch.randint(-(2**49), 2**49, (20_000,), generator=torch.Generator().manual_seed(world.rank))
+        found = []
+        for reduce, chunk in (("flat", None), ("hierarchical", None), ("hierarchical", 999), ("auto", None)):
+            world.tune(chunk, reduce)  # type: ignore[arg-type]
+            assert world.reduces_by_node(1) == (several and reduce == "hierarchical")
+            buf = grid.double() * 2.0**-40
+            world.reduce_sum_(buf)
+            found.append(buf.numpy().tobytes())
+        if world.is_root:
+            assert len(set(found)) == 1
+
+
 def check_counts(world: MpiWorld) -> None:
     """Calls, bytes and seconds are counted per collective; who waits for a late rank sees it in its seconds."""
     calls, moved, spent = world.calls.copy(), world.moved.copy(), dict(world.spent)
@@ -71,6 +91,7 @@ def main() -> None:
         check_collectives(world)
         check_exchange(world)
     check_counts(world)
+    check_sums_by_node()
     check_agree(world)
     world.close()
     if world.is_root:
