@@ -38,10 +38,20 @@ def launch_problems(facts: Sequence[RankFacts]) -> list[str]:
 
 def launch_warnings(facts: Sequence[RankFacts]) -> list[str]:
     """What costs time or bits but may be meant."""
-    found = []
-    for host, ranks in _by_host(facts).items():
-        if len(ranks) > ranks[0].num_cores:
-            found.append(f"{len(ranks)} ranks share the {ranks[0].num_cores} core(s) of {host}")
+    return [*core_warnings(facts), *node_warnings(facts)]
+
+
+def core_warnings(facts: Sequence[RankFacts]) -> list[str]:
+    """Nodes with more ranks than cores."""
+    return [
+        f"{len(ranks)} ranks share the {ranks[0].num_cores} core(s) of {host}"
+        for host, ranks in _by_host(facts).items()
+        if len(ranks) > ranks[0].num_cores
+    ]
+
+
+def node_warnings(facts: Sequence[RankFacts]) -> list[str]:
+    """Ranks that compute with other parts than the rest."""
     processors = _differ(
         [f for f in facts if f.processor],
         "processors",
@@ -49,7 +59,7 @@ def launch_warnings(facts: Sequence[RankFacts]) -> list[str]:
         "results may then depend, in their last bits, on which rank trains a client",
     )
     pythons = _differ(facts, "Pythons", lambda f: f.python, "they are of one version, but is that what you mean?")
-    return [*found, *(text for text in (pythons, processors) if text)]
+    return [text for text in (pythons, processors) if text]
 
 
 def _differ(facts: Iterable[RankFacts], what: str, value: Callable[[RankFacts], Hashable], remedy: str) -> str | None:

@@ -21,6 +21,7 @@ class Pinning:
         label: the device as a person knows it (GPU name and UUID, or `CPU`).
         visible: labels of the GPUs this rank can see.
         given: what CUDA_VISIBLE_DEVICES names, as the scheduler or the user set it.
+        fair: threads that would be this rank's share of the node's cores; 0 if not known.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class Pinning:
     label: str
     visible: tuple[str, ...] = ()
     given: str = ""
+    fair: int = 0
 
 
 def fair_threads(affinities: Sequence[frozenset[int]], local_rank: int) -> int:
@@ -104,12 +106,12 @@ def pin(world: World, name: str = "auto", threads: int | None = None, determinis
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "") if name != "cpu" else ""
     place = (world.rank, world.host, world.local_rank, len(affinity), count, device)
     if device == "cpu":
-        return Pinning(*place, "CPU", given=given)
+        return Pinning(*place, "CPU", given=given, fair=fair)
     torch.cuda.set_device(device)
     found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     visible = tuple(f"{p.name} {getattr(p, 'uuid', i)}" for i, p in enumerate(found))
     label = visible[torch.cuda.current_device()]
-    return Pinning(*place, label, visible, given)
+    return Pinning(*place, label, visible, given, fair)
 
 
 def pinning_table(pinnings: Sequence[Pinning]) -> str:
@@ -122,12 +124,32 @@ def pinning_table(pinnings: Sequence[Pinning]) -> str:
 
 def warnings_for(pinnings: Sequence[Pinning]) -> list[str]:
     """Say what a careful person would notice in the table: shared GPUs, more threads than cores."""
+    return [*thread_warnings(pinnings), *device_warnings(pinnings)]
+
+
+def thread_warnings(pinnings: Sequence[Pinning]) -> list[str]:
+    """More threads than cores, on a rank by itself or on all ranks of a node together."""
+    found = []
+    crowded: dict[tuple[str, int, int], list[int]] = {}
+    for p in pinnings:
+        if p.threads > p.cores:
+            found.append(f"rank {p.rank} uses {p.threads} threads on {p.cores} core(s) of {p.host}")
+        elif p.threads > p.fair > 0:
+            crowded.setdefault((p.host, p.threads, p.fair), []).append(p.rank)
+    for (host, threads, fair), ranks in crowded.items():
+        found.append(
+            f"{len(ranks)} rank(s) of {host} use {threads} threads each, {fair} would be their share of the cores; "
+            "leave OMP_NUM_THREADS and device.threads unset, or ask for more cores per task"
+        )
+    return found
+
+
+def device_warnings(pinnings: Sequence[Pinning]) -> list[str]:
+    """GPUs that are shared, or given but not seen."""
     found = []
     by_device: dict[tuple[str, str], list[int]] = {}
     for p in pinnings:
         by_device.setdefault((p.host, p.device), []).append(p.rank)
-        if p.threads > p.cores:
-            found.append(f"rank {p.rank} uses {p.threads} threads on {p.cores} core(s) of {p.host}")
     blind = [p for p in pinnings if p.given and p.device == "cpu"]
     if blind:
         found.append(

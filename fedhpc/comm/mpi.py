@@ -69,7 +69,7 @@ class MpiWorld:
         self.is_root = self.rank == 0
         self._leaders = self._find_leaders()
 
-    def _find_leaders(self) -> MPI.Intracomm | None:
+    def _find_leaders(self) -> MPI.Comm | None:
         """The first ranks of all nodes as a communicator of their own; None where sums by node make no sense.
 
         Where ranks may be lost there is none: a loss that one communicator shows would have to be made known to all
@@ -214,7 +214,7 @@ class MpiWorld:
             self.lost += 1  # nothing is left to do; MPI's own end would wait for them
 
 
-def _sum_on_first(comm: MPI.Intracomm, values: Any) -> None:
+def _sum_on_first(comm: MPI.Comm, values: Any) -> None:
     """Add arrays on the first rank of a communicator, in place there."""
     if comm.Get_rank() == 0:
         comm.Reduce(MPI.IN_PLACE, values, op=MPI.SUM, root=0)

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedhpc.comm.checks import check_shared, launch_problems, launch_warnings, pinning_problems
+from fedhpc.comm.checks import check_shared, core_warnings, launch_problems, node_warnings, pinning_problems
 from fedhpc.comm.deadline import job_end
-from fedhpc.comm.device import Pinning, pin, pinning_table, warnings_for
+from fedhpc.comm.device import Pinning, device_warnings, pin, pinning_table, thread_warnings
 from fedhpc.comm.doctor import Cost, Verdict, measure_collectives, read_speed
 from fedhpc.comm.facts import facts_of
 from fedhpc.comm.gpu_probe import probe
@@ -49,18 +49,21 @@ def _doctor(session: Session, args: argparse.Namespace) -> int:
     costs, wrong = measure_collectives(world, world.share(args.megabytes))
     wrongs = [text for found in world.gather(wrong) or [] for text in found]
     shared = _problem_of(lambda: check_shared(world, args.out))
-    reading = _reading(session, args.shard)
+    reading, locks = _reading(session, args.shard), _hdf5(session, args.out)
     gpu = _gpu(session, pinnings)
     code = DONE
     if world.is_root:
         verdicts = [
             *_all("launch", "failed", launch_problems(facts), "the ranks fit together"),
-            *_all("launch", "warning", launch_warnings(facts), None),
+            *_all("launch", "warning", node_warnings(facts), None),
+            *_all(
+                "cores", "warning", [*core_warnings(facts), *thread_warnings(pinnings)], "no more threads than cores"
+            ),
             *_all("devices", "failed", pinning_problems(pinnings), "no device is shared by accident"),
-            *_all("devices", "warning", warnings_for(pinnings), None),
+            *_all("devices", "warning", device_warnings(pinnings), None),
             *_all("collectives", "failed", wrongs, "broadcast, sum and ring give the right numbers"),
             Verdict("run directory", "failed" if shared else "ok", shared or f"{args.out}: every node sees it"),
-            *_hdf5(args.out),
+            *locks,
             *reading,
             gpu,
             _time_left(),
@@ -108,11 +111,21 @@ def _reading(session: Session, folder: Path | None) -> list[Verdict]:
     return verdicts
 
 
-def _hdf5(folder: Path) -> list[Verdict]:
+def _hdf5(session: Session, folder: Path) -> list[Verdict]:
+    """Write and read a file from one rank of each node; collective. Nodes mount one file system in different ways."""
     from fedhpc.data.hdf5_check import check_hdf5, describe_hdf5
 
-    good, text = check_hdf5(folder)
-    return [Verdict("HDF5", "ok", describe_hdf5()), Verdict("HDF5", "ok" if good else "failed", text)]
+    world = session.world
+    found = (world.host, *check_hdf5(folder)) if world.local_rank == 0 else None
+    groups: dict[tuple[bool, str], list[str]] = {}
+    for host, good, text in filter(None, world.gather(found) or []):
+        groups.setdefault((good, text), []).append(host)
+    verdicts = [Verdict("HDF5", "ok", describe_hdf5())]
+    for (good, text), hosts in groups.items():
+        where = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
+        state: Any = "failed" if not good else "ok" if len(groups) == 1 else "warning"
+        verdicts.append(Verdict("HDF5", state, text if len(groups) == 1 else f"{where}: {text}"))
+    return verdicts
 
 
 def _gpu(session: Session, pinnings: list[Pinning]) -> Verdict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fedhpc.comm.device import Pinning, choose_device, fair_threads, pinning_table, warnings_for
@@ -77,5 +79,8 @@ def test_table_has_a_line_for_each_rank() -> None:
 def test_warnings_name_what_a_careful_person_would_see() -> None:
     assert warnings_for([pinning(0), pinning(1)]) == []
     assert warnings_for([pinning(0, threads=4)]) == ["rank 0 uses 4 threads on 2 core(s) of n0"]
+    crowd = [dataclasses.replace(pinning(r, threads=2, cores=4), fair=1) for r in range(4)]
+    (text,) = warnings_for(crowd)
+    assert text.startswith("4 rank(s) of n0 use 2 threads each, 1 would be their share of the cores;")
     shared = [pinning(0, device="cuda:0"), pinning(1, device="cuda:0"), pinning(2, "n1", device="cuda:0")]
     assert warnings_for(shared) == ["2 ranks share cuda:0 of n0: [0, 1]"]

@@ -24,6 +24,8 @@ def test_two_ranks_are_shown_measured_and_judged(tmp_path: Path) -> None:
     assert any("sum of 1.0 MB: median" in line and "MB/s" in line for line in lines)
     assert any(line.startswith("ok") and "the right numbers" in line for line in lines)
     assert not any(line.startswith("failed") for line in lines)
+    assert sum(line.split()[1] == "cores" for line in lines if line.startswith(("ok", "warning"))) == 1
+    assert any(line.startswith("ok       HDF5") and "locks" in line for line in lines)
     assert list(tmp_path.iterdir()) == []
 
 
