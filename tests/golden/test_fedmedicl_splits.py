@@ -5,174 +5,218 @@ Cases come from the folder that `--vectors` names (default: the copies beside th
 
 from __future__ import annotations
 
-import csv
-import functools
+import random
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedhpc import registry
-from fedhpc.data.table import SampleTable
+from fedhpc.data.timeline import Timeline
+from fedhpc.medical.kinds import drawn_kinds
 from fedhpc.medical.scenarios._compat import TaskSplitter, compat_timeline, split_clients
-from tests.golden.fedmedicl_cases import find, folder_of
+from tests.golden.fedmedicl_cases import FILE, Case, folder_of, tables
+from tests.golden.fedmedicl_splits import (
+    Split,
+    classes,
+    counted,
+    group_keys,
+    novel_class_total,
+    public_splits,
+    split_cases,
+)
 
-SCENARIOS = {
-    "group_probability": "localized",
-    "Naive": "naive",
-    "repeated_copies": "repeated",
-    "group_incremental": "group_incremental",
-    "class_incremental": "class_incremental",
-    "group_ratios": "group_ratios",
-}
+TASKS = {"train": "train_tasks", "val": "val_tasks", "test": "test_tasks"}
+TIMES = {True: 2, False: 12}
+"""Old samples for each new one, in the study of a new disease and elsewhere."""
 
 
 @pytest.fixture(scope="module")
-def folder(request: pytest.FixtureRequest) -> Path:
-    return folder_of(request.config)
+def splits(request: pytest.FixtureRequest) -> list[Split]:
+    return split_cases(folder_of(request.config))
 
 
-def split_cases(folder: Path) -> Iterator[tuple[str, dict[str, Any], SampleTable, Any]]:
-    """Name, case, table and scenario of every split case that has its table."""
-    content = find(folder, "splits")
-    for name, case in content["cases"].items():
-        params = case["params"]
-        novel = bool(params.get("names"))
-        path = content["__file__"].with_name("syn_novel.csv" if novel else "syn_processed.csv")
-        if path.exists():
-            table = read_table(path)
-            yield name, case, table, scenario_of(case, params)
+def kinds_of(split: Split) -> list[str]:
+    train = split.pool("train")
+    return split.scenario.client_kinds(13, split.scenario.find_groups(split.table, train).num, split.scenario.clients)
 
 
-@functools.cache
-def read_table(path: Path) -> SampleTable:
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    ages = np.array([(5, 25, 45, 65, 85)[int(r["Age_multi"])] for r in rows], dtype=np.float32)
-    ids = [r.get("patient_id") or r["PATIENT"] for r in rows]
-    unit = np.unique(ids, return_inverse=True)[1].astype(np.int32)
-    sex = np.array(["MF".index(r["Sex"]) for r in rows], dtype=np.int32)
-    split = np.array([{"train": 0, "val": 1, "test": 2}[r["split"]] for r in rows], dtype=np.uint8)
-    labels = np.array([int(r["Target"]) for r in rows])
-    return SampleTable(
-        labels, np.zeros(len(rows), int), split, {"age": ages, "sex": sex, "unit": unit}, ("a", "b", "c"), ("x",)
-    )
+def test_tables_have_the_numbers_of_the_case(splits: list[Split]) -> None:
+    for split in splits:
+        full, train, case = split.case["full_dataset"], split.pool("train"), split.case
+        assert full["train_class"] == counted(classes(split.table)[train]), split.name
+        assert full["train_group"] == counted(group_keys(split.table, 1, False)[train]), split.name
+        assert case["train_available"] == len(train), split.name
+        assert (full["val_n"], full["test_n"]) == (len(split.pool("val")), len(split.pool("test"))), split.name
+        assert full["holdout_n"] == full["test_n"]
+        if case["params"].get("names"):
+            rows = next(rows for _, rows in tables(case[FILE].parent) if rows and "source" in rows[0])
+            times = TIMES[bool(case["params"].get("novel"))]
+            for part, num in (("train", len(train)), ("val", full["val_n"]), ("test", full["test_n"])):
+                assert num == novel_class_total(rows, part, times), split.name
 
 
-def scenario_of(case: dict[str, Any], params: dict[str, Any]) -> Any:
-    order = case["attribute_group_order"]
-    groups = ("age", "sex") if len(order[0]) == 2 else ("sex",) if isinstance(order[0][0], str) else ("age",)
-    options: dict[str, Any] = {
-        "clients": params["K"],
-        "tasks": params["T"],
-        "mode": "compat",
-        "mixed": params["imb"],
-        "groups": groups,
-        "holdout": "test",
-        "min_task_size": 0,
-    }
-    if params.get("imb_type") == "target":
-        options["group_by"] = "label"
-    for kinds, num_spare in case["scenario_lists"]:
-        options["kinds"] = (*kinds, *["spare"] * num_spare)
-    if params.get("novel"):
-        early = ["2" in client["train_tasks"][1]["class"] for client in case["clients"]]
-        options["speeds"] = tuple("rapid" if there else "slow" for there in early)
-    name = "novel_disease" if params.get("novel") else SCENARIOS[params["split"]]
-    return registry.load("fedhpc.medical.scenarios", name).SCENARIO(**options)
+def test_client_kinds_are_the_originals(splits: list[Split]) -> None:
+    for split in splits:
+        params = split.case["params"]
+        assert len(split.case["clients"]) == params["K"], split.name
+        assert [c["client"] for c in split.case["clients"]] == list(range(params["K"]))
+        for kinds, num_spare in split.case["scenario_lists"]:
+            ratios = params.get("ratios") or {"balanced": 0.2, "spare": 0.2}
+            drawn = drawn_kinds(params["K"], ratios, random.Random(params["seed"]))
+            assert drawn == [*kinds, *["spare"] * num_spare], split.name
 
 
-def counted(values: np.ndarray) -> dict[str, int]:
-    return {str(int(v)): int(n) for v, n in zip(*np.unique(values, return_counts=True), strict=True)}
+def test_clients_are_as_large_as_the_originals(splits: list[Split]) -> None:
+    """With the same numbers of every group (or class), where they are told apart when the clients are made."""
+    for split in splits:
+        scenario, train = split.scenario, split.pool("train")
+        groups = scenario.find_groups(split.table, train)
+        clients = split_clients(scenario, groups, train, kinds_of(split), seed=13)
+        expected = [client["train"] for client in split.case["clients"]]
+        assert [len(rows) for rows in clients] == [e["n"] for e in expected], split.name
+        assert sum(map(len, clients)) == split.case["train_total_assigned"]
+        if scenario.mixed:
+            by_label = scenario.group_by == "label"
+            keys = classes(split.table) if by_label else split.group_keys(split.table)
+            wanted = [e["class" if by_label else "group"] for e in expected]
+            assert [counted(keys[rows]) for rows in clients] == wanted, split.name
 
 
-def test_clients_are_as_large_as_the_originals(folder: Path) -> None:
-    for name, case, table, scenario in split_cases(folder):
-        if case["params"].get("names"):  # its training table is drawn from the one that is stored
-            continue
-        train = np.flatnonzero(table.split == 0)
-        groups = scenario.find_groups(table, train)
-        kinds = scenario.client_kinds(13, groups.num, scenario.clients)
-        clients = split_clients(scenario, groups, train, kinds, seed=13)
-        assert [len(rows) for rows in clients] == [c["train"]["n"] for c in case["clients"]], name
-        assert sum(map(len, clients)) == case["train_total_assigned"]
+def test_clients_and_tasks_on_public_metadata(request: pytest.FixtureRequest) -> None:
+    splits = public_splits(folder_of(request.config)) or pytest.skip("no cases on public metadata")
+    test_client_kinds_are_the_originals(splits)
+    test_clients_are_as_large_as_the_originals(splits)
+    test_groups_are_in_the_originals_order(splits)
+    test_tasks_have_the_originals_counts(splits)
+    for split in splits:
+        assert split.case["train_available"] == len(split.pool("train"))
+        assert {client["holdout_n"] for client in split.case["clients"]} == {len(split.pool("test"))}
 
 
-def test_groups_are_in_the_originals_order(folder: Path) -> None:
-    for name, case, table, scenario in split_cases(folder):
-        if case["params"].get("names") or scenario.group_by == "label":
-            continue
-        values = scenario.find_groups(table, np.flatnonzero(table.split == 0)).values
+def test_groups_are_in_the_originals_order(splits: list[Split]) -> None:
+    for split in splits:
+        values = split.scenario.find_groups(split.table, split.pool("train")).values
         expected = [
-            tuple("MF".index(v) if isinstance(v, str) else v for v in row) for row in case["attribute_group_order"]
+            tuple("MF".index(v) if isinstance(v, str) else v for v in row)
+            for row in split.case["attribute_group_order"]
         ]
-        assert list(values) == expected, name
+        assert list(values) == expected, split.name
 
 
-def test_tasks_have_the_originals_counts(folder: Path) -> None:
-    """From the original's own clients, all task counts that do not depend on which rows are drawn."""
-    content = find(folder, "splits")
-    path = content["__file__"].with_name("splits_assign.npz")
-    if not path.exists():
-        pytest.skip("no row numbers of the original's clients")
-    rows_of = np.load(path, allow_pickle=False)
-    checked = 0
-    for name, case, table, scenario in split_cases(folder):
-        drawn = iter(case["abs_normals_normalised"])
-        pools = {
-            part: np.flatnonzero(table.split == code) for part, code in (("train", 0), ("validation", 1), ("test", 2))
-        }
-        groups = scenario.find_groups(table, pools["train"])
-        tasks = max(len(c["train_tasks"]) for c in case["clients"])
-        splitter = TaskSplitter(
-            scenario, table, groups, 13, tasks, lambda client, num, drawn=drawn: np.array(next(drawn))
-        )
+def test_counts_of_the_originals_own_clients(splits: list[Split]) -> None:
+    """Duplicates, patients in several clients, classes and groups, as a timeline counts them."""
+    checked = [split for split in splits if split.rows]
+    for split in checked or pytest.skip("no samples of the original's clients"):
+        case, table = split.case, split.table
+        clients = [split.rows[f"c{c['client']}_train"] for c in case["clients"]]
+        whole = Timeline(tuple((rows,) for rows in clients), (), (), np.zeros(0, int), (), np.zeros(0, int), ())
+        unique = np.unique(np.concatenate(clients))
+        assert len(unique) == case["train_unique_assigned"], split.name
+        assert whole.shared_units(table.attributes["unit"]) == case["patients_in_more_than_one_client"], split.name
+        assert len(np.unique(table.attributes["unit"][unique])) == case["patients_assigned"]
         for client in case["clients"]:
-            rows = rows_of[f"{name}/c{client['client']}_train"].astype(np.int64)
-            parts = splitter.client(client["client"], rows, pools)
-            for part, key in zip(parts, ("train_tasks", "val_tasks", "test_tasks"), strict=True):
-                if key != "train_tasks" and case["params"].get("names"):
-                    continue  # drawn from a smaller validation and test table that is not stored
-                compare(scenario, table, part, client[key], f"{name} client {client['client']} {key}")
-                checked += 1
-    assert checked > 100
+            number = f"c{client['client']}"
+            check_counts(split, split.rows[f"{number}_train"], client["train"])
+            for part, key in TASKS.items():
+                for task, expected in enumerate(client[key]):
+                    rows = split.rows.get(f"{number}_{part}_t{task}")
+                    if rows is not None:
+                        check_counts(split, rows, expected)
 
 
-def compare(scenario: Any, table: SampleTable, found: tuple[np.ndarray, ...], expected: list[Any], where: str) -> None:
-    kind = type(scenario).__name__
+def check_counts(split: Split, rows: np.ndarray, expected: Case) -> None:
+    assert len(rows) == expected["n"], split.name
+    assert counted(classes(split.table)[rows]) == expected["class"], split.name
+    assert counted(split.group_keys(split.table)[rows]) == expected["group"], split.name
+    assert len(rows) - len(np.unique(rows)) == expected["dups"], split.name
+
+
+def test_totals_add_up(splits: list[Split]) -> None:
+    for split in splits:
+        case = split.case
+        assert case["train_unused"] == case["train_available"] - case["train_unique_assigned"], split.name
+        duplicates = case["train_total_assigned"] - case["train_unique_assigned"]
+        assert case["train_cross_client_duplicates"] == duplicates, split.name
+        for client in case["clients"]:
+            assert client["holdout_n"] == case["full_dataset"]["holdout_n"]
+            assert client.get("novel_disease", False) == bool(case["params"].get("novel")), split.name
+            for entry in (client["train"], *(entry for key in TASKS.values() for entry in client[key])):
+                assert sum(entry["class"].values()) == sum(entry["group"].values()) == entry["n"], split.name
+
+
+def test_tasks_have_the_originals_counts(splits: list[Split]) -> None:
+    """From the original's own clients, all task counts that do not depend on which rows are drawn."""
+    for split in splits:
+        for client, parts in split_tasks(split):
+            for part, found in zip(TASKS, parts, strict=True):
+                where = f"{split.name} client {client['client']} {part}"
+                compare(split, part, found, client[TASKS[part]], where)
+
+
+def split_tasks(split: Split) -> Iterator[tuple[Case, Any]]:
+    """Clients of a case, and the tasks that this package makes of their samples."""
+    case, scenario, table = split.case, split.scenario, split.table
+    drawn = iter(case["abs_normals_normalised"])
+    pools = {"train": split.pool("train"), "validation": split.pool("val"), "test": split.pool("test")}
+    groups = scenario.find_groups(table, pools["train"])
+    tasks = case["params"]["T"]
+    splitter = TaskSplitter(scenario, table, groups, 13, tasks, lambda client, num: np.array(next(drawn)))
+    for client in case["clients"]:
+        yield client, splitter.client(client["client"], split.client_rows(client), pools)
+    assert next(drawn, None) is None
+
+
+def compare(split: Split, part: str, found: tuple[np.ndarray, ...], expected: list[Case], where: str) -> None:
+    kind = type(split.scenario).__name__
+    if kind == "GroupIncremental" and part == "train" and not split.rows:
+        return  # depends on ages that no number of the case tells
     assert [len(rows) for rows in found] == [task["n"] for task in expected], where
-    ages = (table.attributes["age"] >= 59).astype(int)
-    by_age = scenario.groups == ("age",) and scenario.group_by == "attributes"
+    groups, labels = split.group_keys(split.table), classes(split.table)
+    fixed_groups = kind in ("Repeated", "GroupIncremental") or (
+        kind == "Localized" and all(len(c["train"]["group"]) == 2 for c in split.case["clients"])
+    )
+    drawn_whole = not (kind == "Naive" or (kind == "NovelDisease" and part != "train"))
+    own = part != "train" or bool(split.rows)  # a client's samples, not others with the same numbers
     for rows, task in zip(found, expected, strict=True):
-        if kind == "Localized" and by_age and scenario.mixed and "missing" not in "".join(scenario.kinds):
-            assert counted(ages[rows]) == task["group"], where
-        if kind in ("ClassIncremental", "NovelDisease") and "train" in where:
-            assert counted(table.labels[rows]) == task["class"], where
-        if kind in ("GroupIncremental", "ClassIncremental", "Repeated"):
-            assert counted(ages[rows]) == task["group"], where
+        assert len(rows) - len(np.unique(rows)) == task["dups"], where
+        if fixed_groups or (kind == "ClassIncremental" and own):
+            assert counted(groups[rows]) == task["group"], where
+        if (kind in ("Repeated", "GroupIncremental", "ClassIncremental") and own) or (
+            kind == "NovelDisease" and drawn_whole
+        ):
+            assert counted(labels[rows]) == task["class"], where
+    if not drawn_whole and part != "train":  # tasks cut from all samples: together they are all samples
+        for key, keys in (("class", labels), ("group", groups)):
+            names = {name for task in expected for name in task[key]}
+            total = {name: sum(task[key].get(name, 0) for task in expected) for name in names}
+            if key == "class" or not split.case["params"].get("names"):
+                assert total == counted(keys[split.pool(part)]), where
 
 
-def test_fixed_mode_uses_nothing_twice_and_divides_no_patient(folder: Path) -> None:
-    from dataclasses import replace
+def test_naive_test_tasks_are_the_same_for_all_clients(splits: list[Split]) -> None:
+    for split in splits:
+        if type(split.scenario).__name__ in ("Naive", "NovelDisease", "Repeated"):
+            for key in (TASKS["val"], TASKS["test"]):
+                assert all(client[key] == split.case["clients"][0][key] for client in split.case["clients"])
 
-    seen = 0
-    for name, _, table, scenario in split_cases(folder):
-        if type(scenario).__name__ == "Repeated":
+
+def test_fixed_mode_uses_nothing_twice_and_divides_no_patient(splits: list[Split]) -> None:
+    for split in splits:
+        if type(split.scenario).__name__ == "Repeated":
             continue
-        fixed = replace(scenario, mode="fixed", holdout="disjoint")
-        timeline = fixed.timeline(table, seed=13)
-        assert set(timeline.duplicates().values()) == {0}, name
-        assert timeline.shared_units(table.attributes["unit"]) == 0, name
+        table = split.stored
+        timeline = replace(split.scenario, mode="fixed", holdout="disjoint").timeline(table, seed=13)
+        assert set(timeline.duplicates().values()) == {0}, split.name
+        assert timeline.shared_units(table.attributes["unit"]) == 0, split.name
         used = sum(len(rows) for part in ("train", "validation", "test") for c in getattr(timeline, part) for rows in c)
-        assert used + len(timeline.holdout) + sum(timeline.unused.values()) == table.num_samples, name
-        seen += 1
-    assert seen
+        assert used + len(timeline.holdout) + sum(timeline.unused.values()) == table.num_samples, split.name
 
 
-def test_compat_mode_reports_what_it_leaves(folder: Path) -> None:
-    for name, case, table, scenario in split_cases(folder):
-        if name.startswith("gp_K10") and scenario.mixed:
-            timeline = compat_timeline(scenario, table, 13)
-            assert timeline.unused["train: never drawn"] == pytest.approx(case["train_unused"], abs=40), name
+def test_compat_mode_reports_what_it_leaves(splits: list[Split]) -> None:
+    for split in splits:
+        if split.scenario.mixed and type(split.scenario).__name__ == "Localized":
+            timeline = compat_timeline(split.scenario, split.table, 13)
+            expected = pytest.approx(split.case["train_unused"], abs=0.03 * split.case["train_available"])
+            assert timeline.unused["train: never drawn"] == expected, split.name
