@@ -16,7 +16,7 @@ from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.medical.config import MedicalConfig
 from fedhpc.medical.describe import scenario_tree
-from fedhpc.medical.stages import Stage, stages
+from fedhpc.medical.stages import Schedule, Stage, stages
 from fedhpc.seeding import derive
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class MedicalRun:
 
     def _carried(self) -> list[ClientExtension]:
         """What clients carry and do beside the federated rule."""
-        from fedhpc.medical.averaging import AveragedModel, Schedule
+        from fedhpc.medical.averaging import AveragedModel
         from fedhpc.medical.carried import HeadSteps, KeptOptimizer, OwnWeights, backbone_of
         from fedhpc.medical.longtail import head_names
 
@@ -244,7 +244,7 @@ class MedicalRun:
                 AveragedModel(
                     trainer,
                     recipe.averaging,
-                    Schedule(config.rounds, config.evaluations),
+                    Schedule(config.rounds, recipe.averaging.evaluations),
                     any_task.validation_of,
                     any_task.train_of,
                     recipe.passes(self._setting),
@@ -268,8 +268,10 @@ class MedicalRun:
         return kind(self._data.timeline, labels, clients.read, self._config.rounds, evaluate.batch_size, evaluate.model)
 
     def _settings(self, stage: Stage) -> EngineSettings:
-        settings = build.engine_settings(self._config)
-        sums = settings.sums if self._config.recipe.federated else replace(settings.sums, buffers="keep_local")
+        settings, summed = build.engine_settings(self._config), self._config.algorithm.traffic.summed
+        sums = replace(settings.sums, buffer_weighting=summed.get("delta", "samples"))
+        if not self._config.recipe.federated:
+            sums = replace(sums, buffers="keep_local")
         return replace(
             settings, rounds=stage.end, evaluate_every=self._config.rounds, stop_at_target=False, sums=sums
         )  # fmt: skip

@@ -263,7 +263,7 @@ class Engine:
                 self._failure = str(problem)
                 return Order.FAIL
             if self._settings.sums.buffers == "average":
-                self.server.take_buffers(self._up)
+                self.server.take_buffers(self._up, self._settings.sums.buffer_weighting)
         self._down["seconds"].zero_()
         self._down["seconds"][: len(cohort)] = torch.tensor(self._summary.seconds, dtype=self._down.data.dtype)
         return Order.STOP if float(self._up["signal"][0]) > 0 else Order.GO

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from fedhpc.data.clients import ClientData
-from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
+from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors, Weighting
 from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.client_state import ClientStateStore
 from fedhpc.tensors.accumulator import add_weighted_, largest_entry, problem_with
@@ -33,13 +33,15 @@ class SumSettings:
     Attributes:
         grid_bits: grid of exact sums; None gives plain float32 sums.
         buffer_grid_bits: a coarser grid for batch-norm statistics; None takes `grid_bits`.
-        buffers: `average` (by samples), `keep_local` (each client its own, FedBN) or `keep_global` (as they start):
-            what becomes of batch-norm statistics.
+        buffers: `average`, `keep_local` (each client its own, FedBN) or `keep_global` (as they start): what becomes of
+            batch-norm statistics.
+        buffer_weighting: of that average.
     """
 
     grid_bits: int | None = 40
     buffer_grid_bits: int | None = None
     buffers: BufferPolicy = "average"
+    buffer_weighting: Weighting = "samples"
 
     @property
     def bound(self) -> float:
@@ -185,7 +187,8 @@ class Host:
             add_weighted_(up[name], result[name].to("cpu"), weights[kind], grid)
         if self._sums.buffers == "average":
             buffers = self._trainer.vector.buffers.to("cpu")
-            add_weighted_(up["buffers"], buffers, weights["samples"], self._sums.buffer_grid)
+            share = weights[self._sums.buffer_weighting]
+            add_weighted_(up["buffers"], buffers, share, self._sums.buffer_grid)
         row = up.rows[position]
         row[up.SAMPLES], row[up.UNIFORM] = weights["samples"], weights["uniform"]
         row[up.FIXED :] = self._trainer.vector.counters()

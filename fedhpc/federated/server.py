@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhpc.errors import FedhpcError
-from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors
+from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors, Weighting
 from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.host import MOVED
 
@@ -123,10 +123,11 @@ class Server:
         self._algorithm.server_update(state, totals, cohort)
         self._round_(state["weights"])
 
-    def take_buffers(self, up: Up) -> None:
-        """Batch-norm statistics become the sample-weighted mean, integer buffers the maximum over participants."""
+    def take_buffers(self, up: Up, weighting: Weighting = "samples") -> None:
+        """Batch-norm statistics become the weighted mean, integer buffers the maximum over participants."""
         rows = up.rows.to(torch.float64)
-        self.buffers = up["buffers"].to(torch.float64) / float(rows[:, up.SAMPLES].sum())
+        shares = rows[:, up.SAMPLES if weighting == "samples" else up.UNIFORM]
+        self.buffers = up["buffers"].to(torch.float64) / float(shares.sum())
         if self.counters.numel():
             self.counters = rows[:, up.FIXED :].amax(0)
 

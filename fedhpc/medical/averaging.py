@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from fedhpc.data.balanced import TaskPasses
 from fedhpc.data.samples import Samples
 from fedhpc.medical.longtail import refresh_batch_norm
 from fedhpc.medical.recipes._base import Averaging
+from fedhpc.medical.stages import Schedule
 from fedhpc.medical.swad import CompatSwad, RunningMean, Segment, Swad
 from fedhpc.seeding import derive
 from fedhpc.train.evaluate import evaluate
@@ -29,33 +29,6 @@ Part = Callable[[int, int], Samples]
 
 _HEADER = 8
 """Numbers before the segments': task, steps, size of the segment, threshold, over?, then three of the valley."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When a task's models are evaluated: every `every` rounds, and at its end.
-
-    Attributes:
-        rounds: of each task.
-        evaluations: about how many per task.
-    """
-
-    rounds: int
-    evaluations: int
-
-    @property
-    def every(self) -> int:
-        """Rounds between evaluations."""
-        return max(self.rounds // self.evaluations, 1)
-
-    @property
-    def most(self) -> int:
-        """Evaluations of a task before its end."""
-        return (self.rounds - 1) // self.every
-
-    def due(self, begun: int) -> bool:
-        """Whether an evaluation comes after so many rounds of a task."""
-        return begun > 0 and begun % self.every == 0
 
 
 class _Average:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fedhpc.config import Limits, Plugin, RunConfig, from_tree, load, plugin_name
 from fedhpc.errors import ConfigError
+from fedhpc.medical.stages import Schedule
 
 SCENARIOS, RECIPES = "fedhpc.medical.scenarios", "fedhpc.medical.recipes"
 
@@ -20,7 +21,6 @@ class MedicalConfig(RunConfig):
     partition: Annotated[Any, Plugin("fedhpc.data.partitions", "kind", "PARTITION")] = None
     scenario: Annotated[Any, Plugin(SCENARIOS, "kind", "SCENARIO", default="localized")]
     recipe: Annotated[Any, Plugin(RECIPES, "name", "RECIPE", default="fedavg")]
-    evaluations: Annotated[int, Limits(at_least=1), "validation evaluations per task"] = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,11 +34,24 @@ class MedicalConfig(RunConfig):
             raise ConfigError("personalize, generalize and local.batches have no place in a medical run")
         if self.cohort.size is not None or self.cohort.fraction is not None:
             raise ConfigError("cohort has no place in a medical run: every client with samples of a task takes part")
+        self._check_averaging()
         traffic = self.algorithm.traffic
         if self.recipe.own_weights and (traffic.client_state or len(traffic.broadcast) > 1):
             raise ConfigError(
                 f"algorithm.name: {self.algorithm_name} compares clients with the common model, and with recipe "
                 f"{self.recipe_name} (head: {self.recipe.head}) they keep weights of their own; choose fedavg"
+            )
+
+    def _check_averaging(self) -> None:
+        """Refuse an average over a valley that there are too few evaluations to find (the original never looks)."""
+        rule = self.recipe.averaging
+        if rule is None or rule.compat:
+            return
+        count = Schedule(self.rounds, rule.evaluations).count
+        if count < rule.num_converge:
+            raise ConfigError(
+                f"recipe.evaluations gives {count} to a task of {self.rounds} rounds, and a valley is judged by "
+                f"{rule.num_converge} (recipe.num_converge); raise rounds or recipe.evaluations"
             )
 
     @property

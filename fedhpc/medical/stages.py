@@ -28,6 +28,38 @@ class Stage:
     examined: bool = True
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """When a task's models are evaluated: every `every` rounds, and at its end.
+
+    Attributes:
+        rounds: of each task.
+        evaluations: about how many per task.
+    """
+
+    rounds: int
+    evaluations: int
+
+    @property
+    def every(self) -> int:
+        """Rounds between evaluations."""
+        return max(self.rounds // self.evaluations, 1)
+
+    @property
+    def most(self) -> int:
+        """Evaluations of a task before its end."""
+        return (self.rounds - 1) // self.every
+
+    @property
+    def count(self) -> int:
+        """Evaluations of a task, with that at its end."""
+        return self.most + 1
+
+    def due(self, begun: int) -> bool:
+        """Whether an evaluation comes after so many rounds of a task."""
+        return begun > 0 and begun % self.every == 0
+
+
 def stages(recipe: Recipe, num_tasks: int, rounds: int) -> list[Stage]:
     """The stages of a run with `rounds` rounds per task."""
     found = []

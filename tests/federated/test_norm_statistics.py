@@ -40,6 +40,13 @@ def test_statistics_are_the_sample_weighted_mean_and_counters_the_maximum() -> N
     torch.testing.assert_close(final["norm.running_mean"], expected[:FEATURES], rtol=0, atol=1e-11)
 
 
+def test_statistics_can_be_the_plain_mean() -> None:
+    sums = SumSettings(buffer_weighting="uniform")
+    f = norm_federation(rounds=1, cohorts=[[0, 2]], settings={"sums": sums}).run()
+    expected = (statistics_of_one(0)[0] + statistics_of_one(2)[0]) / 2
+    torch.testing.assert_close(f.recorder.borders[0].buffers, expected, rtol=0, atol=1e-11)
+
+
 def test_statistics_and_counters_go_on_from_round_to_round() -> None:
     f = norm_federation(rounds=3, cohorts=[[2], [0], [2]]).run()
     assert [b.counters.tolist() for b in f.recorder.borders] == [[4.0], [6.0], [10.0]]

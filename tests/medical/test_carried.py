@@ -12,11 +12,12 @@ from torch import Tensor
 from fedhpc.comm.world import SoloWorld
 from fedhpc.commands import _federation as build
 from fedhpc.commands import _medical
-from fedhpc.medical.averaging import Schedule, _Average
+from fedhpc.errors import ConfigError
+from fedhpc.medical.averaging import _Average
 from fedhpc.medical.config import load_medical
 from fedhpc.medical.longtail import head_names
 from fedhpc.medical.recipes._base import Averaging
-from fedhpc.medical.stages import Stage, stages
+from fedhpc.medical.stages import Schedule, Stage, stages
 from fedhpc.timing import Stopwatch
 from tests.conftest import REPOSITORY
 from tests.federated.federation import MemorySink
@@ -145,7 +146,8 @@ def test_compat_crt_trains_the_head_after_every_round() -> None:
 
 def test_swad_is_the_mean_over_the_steps_since_the_last_evaluation() -> None:
     """One evaluation per task: all local steps, each client its own; the trained model is plain FedAvg's."""
-    ran, plain = Ran("swad", "--evaluations", "1", "--scenario.tasks", "1"), Ran("fedavg", "--scenario.tasks", "1")
+    one = ("--recipe.evaluations", "1", "--recipe.num_converge", "1", "--scenario.tasks", "1")
+    ran, plain = Ran("swad", *one), Ran("fedavg", "--scenario.tasks", "1")
     assert torch.equal(ran.after[0], plain.after[0])
     state = ran.engine.states.get(0)
     assert float(state["_swad_numbers"][2]) == 4 * 5, "steps in the open segment"
@@ -176,6 +178,7 @@ def test_an_average_that_is_put_away_and_taken_up_goes_on_as_before(compat: bool
 @pytest.mark.parametrize("recipe", ["mixup", "swad", "er", "gb", "cb", "crt"])
 def test_every_federated_recipe_goes_with_every_kind_of_rule(recipe: str, algorithm: str) -> None:
     few = ("--local.momentum", "0", "--rounds", "2", "--local.steps", "2")
+    few = (*few, "--recipe.num_converge", "2") if recipe == "swad" else few
     ran, plain = Ran(recipe, "--algorithm.name", algorithm, *few), Ran(recipe, *few)
     assert ran.engine.progress.round == 4
     if algorithm != "fednova":  # with equally many steps everywhere it is FedAvg
@@ -186,9 +189,20 @@ def test_every_federated_recipe_goes_with_every_kind_of_rule(recipe: str, algori
 def test_schedule_of_evaluations() -> None:
     schedule = Schedule(rounds=150, evaluations=3)
     assert [r for r in range(150) if schedule.due(r)] == [50, 100]
-    assert schedule.most == 2
+    assert (schedule.most, schedule.count) == (2, 3)
     assert Schedule(10, 3).most == 3
     assert Schedule(2, 5).most == 1
+
+
+def test_a_valley_needs_as_many_evaluations_as_it_is_judged_by() -> None:
+    for words in (["--rounds", "2"], ["--recipe.evaluations", "2"], ["--recipe.num_converge", "11"]):
+        with pytest.raises(ConfigError, match=r"recipe.evaluations gives \d+ to a task of \d+ rounds"):
+            load_medical(CONFIG, ["--recipe.name", "swad", *words])
+        assert load_medical(CONFIG, ["--recipe.name", "swad", "--recipe.compat", "true", *words]).recipe.averaging
+    for path in sorted(REPOSITORY.glob("configs/**/medical/*.yaml")):
+        if "_study" not in path.stem and "_table" not in path.stem:
+            config = load_medical(str(path), ["--recipe.name", "swad"])
+            assert Schedule(config.rounds, config.recipe.evaluations).count >= 8
 
 
 def test_pixels_are_read_when_they_are_used() -> None:

@@ -31,6 +31,7 @@ def test_config_is_read(path: Path) -> None:
     config = load_medical(str(path))
     assert config.scenario.clients >= 3
     assert config.local.steps == 5
+    assert config.algorithm.weighting == "uniform", "the paper averages all clients alike"
 
 
 def test_the_smoke_study_has_every_recipe_with_two_seeds() -> None:

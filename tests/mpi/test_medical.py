@@ -17,12 +17,12 @@ PROGRAMS = Path(__file__).parent / "programs"
 CONFIGS = REPOSITORY / "configs" / "smoke" / "medical"
 RECIPES = ("erm", "fedavg", "mixup", "swad", "er", "gb", "cb", "crt")
 SHORT = (
-    "--rounds=4 --local.steps=2 --scenario.tasks=2 --scenario.clients=3 --model.hidden=[16] --evaluations=4 "
+    "--rounds=4 --local.steps=2 --scenario.tasks=2 --scenario.clients=3 --model.hidden=[16] "
     "--checkpoint.every=1 --checkpoint.keep=30"
 )
 NORM = (
     "--rounds=2 --local.steps=1 --scenario.tasks=1 --scenario.clients=2 --model.name=resnet18 --model.hidden=[64] "
-    "--local.lr=0.01 --evaluations=2"
+    "--local.lr=0.01"
 )
 """Batch norm: statistics that are averaged, that stay with their clients (erm), that are found anew (swad)."""
 MIDDLE, BORDERS = 5, (4, 6)
@@ -53,7 +53,7 @@ def cases() -> dict[str, list[Any]]:
 
 
 def norm_cases() -> dict[str, list[Any]]:
-    words = {"erm": [], "swad": ["--recipe.refresh_batches=3"], "crt": []}
+    words = {"erm": [], "swad": ["--recipe.refresh_batches=3", "--recipe.num_converge=2"], "crt": []}
     return {name: [str(CONFIGS / f"{name}.yaml"), [*NORM.split(), *more]] for name, more in words.items()}
 
 

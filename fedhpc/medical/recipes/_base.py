@@ -66,6 +66,7 @@ class Averaging:
     tolerance: float
     compat: bool
     refresh_batches: int
+    evaluations: int = 10
 
 
 @dataclass(frozen=True, kw_only=True)

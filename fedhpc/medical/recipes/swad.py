@@ -16,6 +16,7 @@ class Averaged(Recipe):
     """SWAD (Cha et al., 2021) on each client's validation tasks; the plain model goes on being trained."""
 
     title: ClassVar[str] = "F-SWAD"
+    evaluations: Annotated[int, _AT_LEAST_1, "validation evaluations per task that the valley is found by"] = 10
     num_converge: Annotated[int, _AT_LEAST_1, "evaluations that a valley's start is judged by"] = 3
     num_tolerance: Annotated[int, _AT_LEAST_1, "evaluations above the threshold that end it"] = 6
     tolerance: Annotated[float, Limits(at_least=0), "threshold above the losses at the start"] = 0.05
@@ -25,7 +26,8 @@ class Averaged(Recipe):
     @property
     def averaging(self) -> Averaging:
         """See `Recipe`."""
-        return Averaging(self.num_converge, self.num_tolerance, self.tolerance, self.compat, self.refresh_batches)
+        numbers = (self.num_converge, self.num_tolerance, self.tolerance)
+        return Averaging(*numbers, self.compat, self.refresh_batches, self.evaluations)
 
 
 RECIPE = Averaged
