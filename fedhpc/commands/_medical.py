@@ -229,7 +229,8 @@ class MedicalRun:
         config, recipe, trainer = self._config, self._config.recipe, self.trainer
         vector, local, found = trainer.vector, self._config.local, list[Any]()
         if recipe.own_weights:
-            found.append(OwnWeights(vector, head_names(self._model) if recipe.federated else None))
+            resets = {stage.first for stage in self.stages if stage.reset}
+            found.append(OwnWeights(vector, head_names(self._model) if recipe.federated else None, resets.__contains__))
         kept: KeptOptimizer | None = None
         if recipe.momentum == "keep" and (local.optimizer == "adam" or local.momentum):
             cuts = {s.first for s in self.stages} if any(s.head for s in self.stages) else set()

@@ -88,12 +88,18 @@ class OwnWeights(ClientExtension):
     Args:
         vector: the model.
         names: parameters that are the clients' own; None: all.
+        fresh: rounds (rounds done before) that begin with the broadcast layers: a classifier that was drawn anew.
     """
 
     moves_start: ClassVar[bool] = True
 
-    def __init__(self, vector: ParameterVector, names: frozenset[str] | None = None) -> None:
-        self._vector = vector
+    def __init__(
+        self,
+        vector: ParameterVector,
+        names: frozenset[str] | None = None,
+        fresh: Callable[[int], bool] = lambda round: False,
+    ) -> None:
+        self._vector, self._fresh = vector, fresh
         self._slots = [slot for slot in vector.layout if names is None or slot.name in names]
 
     def initial(self) -> Carried:
@@ -102,11 +108,8 @@ class OwnWeights(ClientExtension):
 
     def begin(self, client: int, round: int, carried: Carried) -> None:
         """See `ClientExtension`."""
-        start = 0
-        for slot in self._slots:
-            size = slot.stop - slot.start
-            self._vector.weights[slot.start : slot.stop] = carried["_own"][start : start + size]
-            start += size
+        if not self._fresh(round):
+            self.place(client, round, carried)
 
     def end(self) -> Carried:
         """See `ClientExtension`."""
@@ -114,7 +117,11 @@ class OwnWeights(ClientExtension):
 
     def place(self, client: int, round: int, carried: Carried) -> None:
         """See `ClientExtension`."""
-        self.begin(client, round, carried)
+        start = 0
+        for slot in self._slots:
+            size = slot.stop - slot.start
+            self._vector.weights[slot.start : slot.stop] = carried["_own"][start : start + size]
+            start += size
 
     def _own(self) -> Tensor:
         return torch.cat([self._vector.weights[slot.start : slot.stop] for slot in self._slots])

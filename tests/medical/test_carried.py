@@ -136,6 +136,17 @@ def test_the_second_stage_moves_the_head_alone_and_begins_with_a_fresh_one(algor
     assert len(ran.values("holdout_ltr")) == 2, "exams are where tasks end"
 
 
+def test_a_fresh_classifier_takes_the_place_of_the_clients_own() -> None:
+    """With a head rate of almost nothing the second stage leaves the classifier as it was drawn."""
+    still = ("--recipe.head", "own", "--recipe.head_share", "0.25", "--local.lr", "1e-30")
+    fresh, kept = (Ran("crt", *still, "--recipe.reset", word) for word in ("true", "false"))
+    heads = {name: [ran.engine.states.get(c)["_own"] for c in range(3)] for name, ran in
+             (("fresh", fresh), ("kept", kept))}  # fmt: skip
+    drawn = [p.detach().reshape(-1) for name, p in fresh.model.named_parameters() if name in head_names(fresh.model)]
+    assert all(torch.equal(head, torch.cat(drawn)) for head in heads["fresh"])
+    assert not any(torch.equal(a, b) for a, b in zip(heads["fresh"], heads["kept"], strict=True))
+
+
 def test_compat_crt_trains_the_head_after_every_round() -> None:
     plain, compat = Ran("fedavg", "--rounds", "1"), Ran("crt", "--recipe.compat", "true", "--rounds", "1")
     slots = plain.run.trainer.vector.layout

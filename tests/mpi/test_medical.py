@@ -29,7 +29,17 @@ MIDDLE, BORDERS = 5, (4, 6)
 """Rounds of which the checkpoint is gone on from: in a task, at the border of two, and of two stages of crt."""
 CUTS = {
     name: (*BORDERS, MIDDLE) if name in ("fedavg", "swad", "crt", "er") else (MIDDLE,)
-    for name in (*RECIPES, "crt-compat", "swad-compat", "swad-valley", "own-head", "adam", "cb-scaffold", "crt-feddyn")
+    for name in (
+        *RECIPES,
+        "crt-compat",
+        "swad-compat",
+        "swad-valley",
+        "own-head",
+        "crt-own-head",
+        "adam",
+        "cb-scaffold",
+        "crt-feddyn",
+    )
 }
 
 
@@ -44,6 +54,7 @@ def cases() -> dict[str, list[Any]]:
     found["swad-valley"] = case("swad", valley)  # rules take the latest segment
     found["swad-compat"] = case("swad", f"{valley} --recipe.compat=true")
     found["own-head"] = case("fedavg", f"{SHORT} --recipe.head=own")
+    found["crt-own-head"] = case("crt", f"{SHORT} --recipe.head=own")
     found["adam"] = case("gb", f"{SHORT} --local.optimizer=adam --local.lr=0.003 --local.momentum=0")
     found["forgetful"] = case("fedavg", f"{SHORT} --recipe.momentum=reset")
     found["cb-scaffold"] = case("cb", f"{SHORT} --algorithm.name=scaffold --local.momentum=0")
