@@ -145,13 +145,13 @@ def _save(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """Rename; a whole checkpoint of the same round stays instead, so that there is one at every moment."""
+    """Rename. One of the same round, saved before its evaluation say, is found under another name until then."""
+    before = final.with_name(f"{final.name}.before")
     if final.exists():
-        whole = _problem(final) is None
-        shutil.rmtree(temporary if whole else final)
-        if whole:
-            return
+        shutil.rmtree(before, ignore_errors=True)
+        os.replace(final, before)
     os.replace(temporary, final)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:

@@ -196,19 +196,37 @@ def test_a_whole_checkpoint_of_the_same_round_is_never_given_up(
     # Resumed and stopped again before a round was done: at no moment may the only checkpoint be missing.
     folder = CheckpointFolder(tmp_path, keep=1)
     write(folder, 2)
-    removed: list[str] = []
-    real = shutil.rmtree
+    seen: list[int | None] = []
 
-    def watched(path: Any, *args: Any, **options: Any) -> None:
-        removed.append(Path(path).name)
-        real(path, *args, **options)
+    def watch(module: Any, name: str) -> None:
+        real = getattr(module, name)
 
-    monkeypatch.setattr(shutil, "rmtree", watched)
+        def watched(*args: Any, **options: Any) -> None:
+            real(*args, **options)
+            stored, warnings = latest(folder)
+            assert warnings == []
+            seen.append(None if stored is None else stored.round)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(shutil, "rmtree")
+    watch(os, "replace")
     write(folder, 2)
-    assert "round-00000002" not in removed
+    assert len(seen) >= 3
+    assert set(seen) == {2}
+    assert names(tmp_path) == ["round-00000002"]
+
+
+def test_of_two_of_one_round_the_later_counts(tmp_path: Path) -> None:
+    """A run that stops after an evaluation saves the round that it was resumed from once more: with its scores."""
+    folder = CheckpointFolder(tmp_path, keep=1)
+    write(folder, 2)
+    folder.begin(2)
+    folder.finish(2, server(3), [], {**META, "metrics_bytes": 99})
     stored, _ = latest(folder)
     assert stored is not None
-    assert names(tmp_path) == ["round-00000002"]
+    assert stored.meta["metrics_bytes"] == 99
+    assert torch.equal(stored.server()["vector.weights"], server(3)["vector.weights"])
 
 
 def test_a_damaged_one_of_the_same_round_is_replaced(tmp_path: Path) -> None:
