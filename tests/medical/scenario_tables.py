@@ -51,6 +51,7 @@ def small_table(classes: int, patients_per_class: int, images: int = 3) -> Sampl
 
 
 TABLE = make_table()
+KINDS = registry.names(SCENARIOS)
 
 
 def make(kind: str = "localized", table: SampleTable = TABLE, seed: int = 1, **options: Any) -> Timeline:

@@ -13,9 +13,7 @@ from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError
 from fedhpc.medical.config import SCENARIOS
 from fedhpc.medical.scenarios._fixed import demand
-from tests.medical.scenario_tables import TABLE, make, make_table, sizes, used
-
-KINDS = registry.names(SCENARIOS)
+from tests.medical.scenario_tables import KINDS, TABLE, make, make_table, sizes, used
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("repeated", "group_ratios")])

@@ -7,7 +7,7 @@ the original's; which samples are taken follows this package's own streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +51,7 @@ def compat_timeline(scenario: Scenario, table: SampleTable, seed: int, weights: 
     num_tasks = scenario.num_tasks(table, pools["train"])
     splitter = TaskSplitter(scenario, table, groups, seed, num_tasks, weights)
     cut = [splitter.client(client, rows, pools) for client, rows in enumerate(clients)]
-    used = np.unique(np.concatenate(clients))
-    unused = {"train: never drawn": len(pools["train"]) - len(used)}
+    unused = _unused(pools, clients, cut)
     return Timeline(
         tuple(parts[0] for parts in cut),
         tuple(parts[1] for parts in cut),
@@ -61,9 +60,23 @@ def compat_timeline(scenario: Scenario, table: SampleTable, seed: int, weights: 
         tuple(kind + scenario.suffix(client) for client, kind in enumerate(kinds)),
         groups.ids,
         groups.names,
-        {reason: count for reason, count in unused.items() if count},
+        unused,
         ("mode compat: counting rules of the original, with its flaws",),
     )
+
+
+def _unused(
+    pools: Mapping[str, Rows], clients: Sequence[Rows], cut: Sequence[tuple[tuple[Rows, ...], ...]]
+) -> dict[str, int]:
+    """Reason -> samples that are in no task; all tests are in the hold-out."""
+    drawn = np.unique(np.concatenate(clients))
+    in_tasks = [np.unique(np.concatenate([rows for parts in cut for rows in parts[part]])) for part in (0, 1)]
+    unused = {
+        "train: never drawn": len(pools["train"]) - len(drawn),
+        "train: drawn, but in no task": len(drawn) - len(in_tasks[0]),
+        "validation: in no task": len(pools["validation"]) - len(in_tasks[1]),
+    }
+    return {reason: count for reason, count in unused.items() if count}
 
 
 def split_clients(scenario: Scenario, groups: Groups, rows: Rows, kinds: Sequence[str], seed: int) -> list[Rows]:
@@ -136,7 +149,8 @@ class TaskSplitter:
         if isinstance(scenario, NovelDisease):
             return (self._novel(scenario, client, rows, rng), *(self._cut(part) for part in tests))
         if isinstance(scenario, (GroupIncremental, ClassIncremental)):
-            return tuple(self._incremental(scenario, part, rows) for part in (rows, *tests))
+            cells, num = self._values(scenario, client, rows, pools["train"])
+            return tuple(tuple(part[cells[part] == task] for task in range(num)) for part in (rows, *tests))
         return tuple(self._cut(part) for part in (rows, *tests))
 
     def _cut(self, rows: Rows) -> tuple[Rows, ...]:
@@ -185,16 +199,32 @@ class TaskSplitter:
         speed = scenario.speed(client)
         return self._take(rows, labels, counting.novel_counts(sizes, speed, novel), rng)
 
-    def _incremental(self, scenario: GroupIncremental | ClassIncremental, part: Rows, train: Rows) -> tuple[Rows, ...]:
+    def _values(
+        self, scenario: GroupIncremental | ClassIncremental, client: int, rows: Rows, everyone: Rows
+    ) -> tuple[np.ndarray, int]:
+        """Task of every sample, and how many tasks a client has.
+
+        Classes are those of all training samples, so a client may have empty tasks; values of an attribute are counted
+        client by client.
+        """
+        if isinstance(scenario, ClassIncremental):
+            return scenario.cells(self.table, self.groups, everyone)
+        (cells, num), (_, wanted) = (self._merged(scenario, rows), self._merged(scenario, everyone))
+        if num == 1 or num != wanted:
+            raise ConfigError(
+                f"scenario.mode: client {client} has {num} values of {scenario.task_attribute}, the training samples "
+                f"{wanted}, and there the original crashes; use mode fixed, or fewer clients"
+            )
+        return cells, num
+
+    def _merged(self, scenario: GroupIncremental, train: Rows) -> tuple[np.ndarray, int]:
+        """Values numbered among those in `train`; of ages the original merges the two youngest brackets."""
         cells, num = scenario.cells(self.table, self.groups, train)
-        if isinstance(scenario, GroupIncremental) and scenario.task_attribute == "age":
-            codes = scenario.task_codes(self.table, "age")
-            present = np.unique(codes[train][codes[train] >= 0]).tolist()
-            if present[:2] == [0, 1]:  # the original merges the two youngest brackets
+        if scenario.task_attribute == "age":
+            codes = scenario.task_codes(self.table, "age")[train]
+            if np.unique(codes[codes >= 0]).tolist()[:2] == [0, 1]:
                 cells, num = np.maximum(cells - 1, np.minimum(cells, 0)), num - 1
-        if num == 1:
-            raise ConfigError("scenario.mode: the original crashes where a client has a single value; use fixed")
-        return tuple(part[cells[part] == task] for task in range(num))
+        return cells, num
 
     def _take(self, rows: Rows, cells: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> tuple[Rows, ...]:
         """`counts` [T, cells] samples without replacement, each task shuffled."""
