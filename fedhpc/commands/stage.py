@@ -1,21 +1,26 @@
-"""`fedhpc stage`: copy a prepared dataset to node-local disk, on all nodes of a job at once."""
+"""`fedhpc stage`: copy prepared datasets to node-local disk, on all nodes of a job at once."""
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from fedhpc.commands._session import Session, in_session
 from fedhpc.data.prepare import verify
 from fedhpc.errors import DONE, ConfigError
 
-HELP = """Copy a prepared dataset to a directory on every node, and print where to read it.
+HELP = """Copy prepared datasets to a directory on every node, and print where to read them, a line for each.
 
-The copy is checked before it is used and shows up whole or not at all. Where it does not fit on some node, the original
-directory is printed, with the reason on standard error. Meant for batch scripts:
+A copy is checked before it is used and shows up whole or not at all; a whole copy that is there already is used again.
+Where it does not fit on some node, the original directory is printed, with the reason on standard error. Meant for
+batch scripts:
 
 example:
   data=$(srun fedhpc stage data/pacs "$TMPDIR" | tail -n 1)
@@ -27,61 +32,100 @@ _SPARE = 1.05
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
-    parser.add_argument("source", metavar="DIR", type=Path, help="folder made by `fedhpc prepare`")
+    parser.add_argument("sources", metavar="DIR", type=Path, nargs="+", help="folders made by `fedhpc prepare`")
     parser.add_argument("target", metavar="LOCAL", type=Path, help="directory on node-local disk")
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command on every rank; returns the exit code."""
-    return in_session(lambda session: _stage(session, args.source, args.target), args.debug)
+    return in_session(lambda session: _stage(session, args.sources, args.target), args.debug)
 
 
-def _stage(session: Session, source: Path, target: Path) -> int:
+def _stage(session: Session, sources: list[Path], target: Path) -> int:
     world = session.world
-    missing = world.is_root and not (source / "manifest.json").is_file()
-    world.agree(ConfigError(f"{source}: no manifest.json; give a folder made by `fedhpc prepare`") if missing else None)
-    place = target / f"fedhpc-{os.getuid()}-{source.resolve().name}"
-    problem = copy_whole(source, place) if world.local_rank == 0 else None
-    told = world.gather(f"{world.host}: {problem}" if problem else None)
-    problems = [text for text in told or [] if text]
-    if problems:
-        session.warn(f"{problems[0]}; {source} is read where it is")
-    session.say(str(source if problems else place))
+    bad = [s for s in sources if world.is_root and not (s / "manifest.json").is_file()]
+    world.agree(ConfigError(f"{bad[0]}: no manifest.json; give a folder made by `fedhpc prepare`") if bad else None)
+    for source in sources:
+        # The name is that of the content: what another job reads is never replaced by something else.
+        digest = world.share(_digest(source) if world.is_root else "")
+        place = target / f"fedhpc-{os.getuid()}-{source.resolve().name}-{digest[:16]}"
+        problem = copy_whole(source, place) if world.local_rank == 0 else None
+        told = world.gather(f"{world.host}: {problem}" if problem else None)
+        problems = [text for text in told or [] if text]
+        if problems:
+            session.warn(f"{problems[0]}; {source} is read where it is")
+        session.say(str(source if problems else place))
     return DONE
+
+
+def _digest(source: Path) -> str:
+    """Of the manifest, which has a checksum of everything."""
+    return sha256((source / "manifest.json").read_bytes()).hexdigest()
 
 
 def copy_whole(source: Path, place: Path) -> str | None:
     """Copy a dataset folder to a place that must not show it before it is whole; returns what went wrong, or None."""
     try:
-        if (place / "manifest.json").is_file() and _same(source, place):
-            return None
+        if os.path.lexists(place):
+            return None if _same(source, place) else f"{place}: is there but is no whole copy of {source}; remove it"
         place.parent.mkdir(parents=True, exist_ok=True)
-        size = sum(f.stat().st_size for f in source.iterdir() if f.is_file())
+        _remove_leftovers(place)
+        files = [f for f in source.iterdir() if f.is_file()]
+        size = sum(f.stat().st_size for f in files)
         free = shutil.disk_usage(place.parent).free
         if free < _SPARE * size:
             return f"{place.parent} has {free / 1e9:.1f} GB free, {size / 1e9:.1f} GB are to be copied"
-        temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        with _own_folder(place) as temporary:
+            for file in files:  # contents only: what cannot be written to could not be removed either
+                shutil.copyfile(file, temporary / file.name)
+            if found := verify(temporary):
+                return f"the copy is damaged ({found[0]})"
+            return _show(temporary, source, place)
     except OSError as error:
-        return f"{place.parent}: {error.strerror}"
+        return f"{error.filename or place.parent}: {error.strerror}"
+
+
+def _show(temporary: Path, source: Path, place: Path) -> str | None:
+    """Give the finished copy its name, unless another job on this node was faster."""
     try:
-        shutil.copytree(source, temporary, dirs_exist_ok=True)
-        found = verify(temporary)
-        if found:
-            return f"the copy is damaged ({found[0]})"
-        if place.exists():  # of another dataset of this name, or half a copy of a killed job
-            shutil.rmtree(place)
-        os.replace(temporary, place)
-        return None
-    except OSError as error:
-        return f"{place}: {error.strerror}"
+        os.rename(temporary, place)
+    except OSError:
+        if not _same(source, place):
+            raise
+    return None
+
+
+@contextmanager
+def _own_folder(place: Path) -> Iterator[Path]:
+    """A folder beside `place` that is locked while this process lives; removed if it still has its name at the end."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        os.close(handle)
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Half copies of processes that were killed; the kernel has let go of their locks."""
+    for folder in place.parent.glob(f".{place.name}-*"):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(handle)
 
 
 def _same(source: Path, place: Path) -> bool:
-    """Whether an earlier copy can be used again: the same manifest, every file of the same size."""
+    """Whether an earlier copy can be used: ours, the same manifest, every file of the same size."""
+    if place.is_symlink() or place.stat().st_uid != os.getuid() or not (place / "manifest.json").is_file():
+        return False
     if (source / "manifest.json").read_bytes() != (place / "manifest.json").read_bytes():
         return False
-    return all(
-        (place / f.name).is_file() and (place / f.name).stat().st_size == f.stat().st_size for f in source.iterdir()
-    )
+    files = [f for f in source.iterdir() if f.is_file()]
+    return all((place / f.name).is_file() and (place / f.name).stat().st_size == f.stat().st_size for f in files)

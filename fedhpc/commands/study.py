@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from fedhpc.commands._configs import load_run, run_from
+from fedhpc.commands._exit_file import add_exit_file, tell_exit
 from fedhpc.commands._federate import BUSY, federate
 from fedhpc.commands._session import Session, in_session
 from fedhpc.config import PlannedRun, RunConfig, plan_study
@@ -29,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="a study's YAML file, or those of its runs")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the study's directory")
+    add_exit_file(parser)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command on every rank; returns the exit code."""
-    return in_session(lambda session: _study(session, args, overrides), args.debug)
+    return in_session(lambda session: tell_exit(session, args.exit_file, _study(session, args, overrides)), args.debug)
 
 
 def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedhpc.commands._configs import load_run
-from fedhpc.config import load
+from fedhpc.config import RunConfig, load, plan_study, read_yaml
 from fedhpc.errors import DONE, FAILED, ConfigError, FedhpcError
-from fedhpc.launch import SCHEDULERS, JobRequest, Site, parse_time, render
+from fedhpc.launch import SCHEDULERS, UNSAFE, JobRequest, Site, parse_time, render
 from fedhpc.launch.schedulers import KNOWN
 from fedhpc.runs.rundir import BATCH_FILES, default_path, write_atomically
 
@@ -21,10 +23,30 @@ HELP = """Write the batch script of a job into its directory and hand it to the 
 
 examples:
   fedhpc submit configs/smoke/fedavg.yaml --scheduler slurm --nodes 4 --ranks-per-node 8 --time 2h --dry-run
-  fedhpc submit configs/smoke/sweep.yaml --mode sweep --scheduler slurm --array 8 --site launch/sites/slurm-openmpi.yaml
+  fedhpc submit configs/smoke/sweep.yaml --scheduler slurm --array 8 --site launch/sites/slurm-openmpi.yaml
 
-Any key of the configuration can be given as an option: --section.key value.
+The file says what the job is: a run, a study or a sweep. Any key of it can be given as an option: --section.key value.
 """
+
+_PATIENCE = 120.0
+"""Seconds that the scheduler may take to accept a script."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a configuration file asks for, after it was checked.
+
+    Attributes:
+        mode: run, study or sweep.
+        survive: some run of it goes on without lost ranks.
+        data: its dataset folders, each with the option that replaces it.
+        why_not_staged: why `--stage` cannot copy them, or None.
+    """
+
+    mode: str
+    survive: bool = False
+    data: tuple[tuple[str, str], ...] = ()
+    why_not_staged: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="YAML file of the run, study or sweep")
     parser.add_argument("--scheduler", choices=SCHEDULERS, required=True)
     parser.add_argument(
-        "--mode", choices=("run", "study", "sweep"), default="run", help="the command that the job runs"
+        "--mode", choices=("run", "study", "sweep"), help="the command that the job runs (default: as the file says)"
     )
     parser.add_argument("--nodes", metavar="N", type=int, default=1)
     parser.add_argument("--ranks-per-node", metavar="R", type=int, default=1, help="MPI ranks on each node")
@@ -42,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--account", metavar="A", help="what is charged (default: the site's)")
     parser.add_argument("--partition", metavar="P", help="partition or queue (default: the site's)")
     parser.add_argument("--array", metavar="K", type=int, default=0, help="K jobs that share one study or sweep")
-    parser.add_argument("--stage", action="store_true", help="copy the shards to node-local disk first (runs only)")
+    parser.add_argument("--stage", action="store_true", help="copy the shards to node-local disk first")
     parser.add_argument("--site", metavar="FILE", help="YAML file about the cluster; see launch/sites")
     parser.add_argument("--out", metavar="DIR", type=Path, help="directory of the job (default: runs/CONFIG-TIME)")
     parser.add_argument("--dry-run", action="store_true", help="print the script and stop")
@@ -52,6 +74,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
     job = _request(args, overrides)
     text = render(job)
+    if job.survive and job.site.launcher not in (None, job.launcher):
+        print(f"fedhpc: on_rank_loss: continue: {job.launcher} instead of {job.site.launcher}", file=sys.stderr)
     if args.dry_run:
         sys.stdout.write(text)
         return DONE
@@ -71,30 +95,60 @@ def _request(args: argparse.Namespace, overrides: list[str]) -> JobRequest:
     if not config.is_file():
         raise ConfigError(f"{config}: no such file")
     site = load(Site, args.site, _site_options(args)) if args.site else _plain_site(args)
-    config_of_run = load_run(args.config, overrides) if args.mode == "run" else None
-    data_root = config_of_run.data.root if config_of_run else None
-    if args.stage and data_root is None:
-        raise ConfigError("--stage needs a run with data.root: an embedded dataset has no shards to copy")
+    work = _checked(args.config, args.mode, overrides)
+    if args.stage and work.why_not_staged:
+        raise ConfigError(f"--stage: {work.why_not_staged}")
     out = Path(os.path.abspath(args.out or default_path(args.config)))
-    if any(character in str(out) for character in "\n\"$`\\'"):
-        raise ConfigError(f"--out {out}: a batch script cannot hold this name; use letters, digits and -_. in it")
     return JobRequest(
         scheduler=args.scheduler,
-        mode=args.mode,
-        command=(args.mode, os.path.abspath(config), *overrides),
-        out=str(out),
+        mode=work.mode,
+        command=tuple(shlex.quote(word) for word in (work.mode, os.path.abspath(config), *overrides)),
+        out=_plain(out, "--out"),
         script=str(out / BATCH_FILES[0]),
-        directory=os.getcwd(),
+        directory=_plain(os.getcwd(), "the current directory"),
         nodes=args.nodes,
         ranks_per_node=args.ranks_per_node,
         cpus_per_rank=args.cpus_per_rank,
         gpus_per_node=args.gpus_per_node,
-        seconds=parse_time(args.time) if args.time else None,
+        seconds=parse_time(args.time) if args.time is not None else None,
         array=args.array,
-        stage=os.path.abspath(data_root) if args.stage and data_root else None,
-        survive=config_of_run is not None and config_of_run.on_rank_loss == "continue",
+        stage=tuple((option, _plain(os.path.abspath(d), "--stage")) for option, d in work.data) if args.stage else (),
+        survive=work.survive,
         site=site,
     )
+
+
+def _plain(path: str | Path, what: str) -> str:
+    if any(character in str(path) for character in UNSAFE):
+        raise ConfigError(f"{what} {path}: a batch script cannot hold this name; use letters, digits and -_. in it")
+    return str(path)
+
+
+def _checked(path: str, mode: str | None, overrides: list[str]) -> _Work:
+    """Read the configuration as the job will, all of it."""
+    keys = read_yaml(path)
+    mode = mode or next((kind for key, kind in (("sweep", "sweep"), ("runs", "study")) if key in keys), "run")
+    if mode == "sweep":
+        from fedhpc.sweep.settings import SweepConfig
+
+        folders = load(SweepConfig, path, overrides).sweep.datasets
+        data = tuple((f"--sweep.datasets.{name}", root) for name, root in folders.items() if root is not None)
+        return _Work(mode, data=data, why_not_staged=None if data else "embedded datasets have no shards to copy")
+    runs = [load_run(path, overrides)] if mode == "run" else [p.config for p in plan_study([path], overrides, load_run)]
+    return _work_of_runs(mode, runs)
+
+
+def _work_of_runs(mode: str, runs: list[RunConfig]) -> _Work:
+    survive = any(run.on_rank_loss == "continue" for run in runs)
+    roots = {run.data.root for run in runs}
+    if roots == {None}:
+        return _Work(mode, survive, why_not_staged="an embedded dataset has no shards to copy (data.root is not set)")
+    if len(roots) > 1:
+        why = (
+            f"the runs of this study read different folders ({', '.join(sorted(map(str, roots)))}); stage them by hand"
+        )
+        return _Work(mode, survive, why_not_staged=why)
+    return _Work(mode, survive, tuple(("--data.root", root) for root in roots if root is not None))
 
 
 def _site_options(args: argparse.Namespace) -> list[str]:
@@ -110,19 +164,36 @@ def _plain_site(args: argparse.Namespace) -> Site:
 
 
 def _hand_in(job: JobRequest, script: Path) -> int:
-    tool, *more = KNOWN[job.scheduler].submit
+    scheduler = KNOWN[job.scheduler]
+    tool = scheduler.submit[0]
     if shutil.which(tool) is None:
         raise FedhpcError(f"{script} is written, but there is no {tool} here; hand it in where there is one")
-    by_stream = more[-1:] == ["<"]
-    words = [tool, *(w for w in more if w != "<"), *([] if by_stream else [str(script)])]
-    with script.open(encoding="utf-8") as stream:
-        done = subprocess.run(
-            words,
-            check=False,
-            stdin=stream if by_stream else subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+    for _ in range(1 if scheduler.has_arrays else max(1, job.array)):
+        if not _accepted(scheduler.submit, script):
+            return FAILED
+    return DONE
+
+
+def _accepted(command: tuple[str, ...], script: Path) -> bool:
+    """Hand a script in and say what the scheduler answers."""
+    by_stream = command[-1] == "<"
+    words = list(command[:-1]) if by_stream else [*command, str(script)]
+    try:
+        with script.open(encoding="utf-8") as stream:
+            done = subprocess.run(
+                words,
+                check=False,
+                stdin=stream if by_stream else subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE,
+            )
+    except subprocess.TimeoutExpired:
+        raise FedhpcError(
+            f"{words[0]} did not answer within {_PATIENCE:.0f} s; look whether the job is queued before you hand "
+            f"{script} in again"
+        ) from None
+    except OSError as error:
+        raise FedhpcError(f"{words[0]} cannot be started ({error.strerror}); {script} is written") from None
     print(f"{script}: {(done.stdout + done.stderr).strip()}")
-    return DONE if done.returncode == 0 else FAILED
+    return done.returncode == 0

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedhpc.commands._exit_file import add_exit_file, tell_exit
 from fedhpc.commands._session import Session, in_session
 from fedhpc.config import load
 from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, ConfigError, FedhpcError
@@ -38,11 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="with --status: as JSON")
     parser.add_argument("--export", metavar="DIR", type=Path, help="write DomainBed's results.jsonl folders; stop")
     parser.add_argument("--print_config", action="store_true", help="print the resolved configuration and stop")
+    add_exit_file(parser)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command on every rank; returns the exit code."""
-    return in_session(lambda session: _run(session, args, overrides), args.debug)
+    return in_session(lambda session: tell_exit(session, args.exit_file, _run(session, args, overrides)), args.debug)
 
 
 def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedhpc.launch.request import SCHEDULERS, JobRequest, Site, parse_time
+from fedhpc.launch.request import SCHEDULERS, UNSAFE, JobRequest, Site, parse_time
 from fedhpc.launch.script import render
 
-__all__ = ["SCHEDULERS", "JobRequest", "Site", "parse_time", "render"]
+__all__ = ["SCHEDULERS", "UNSAFE", "JobRequest", "Site", "parse_time", "render"]

@@ -14,7 +14,11 @@ SCHEDULERS = ("slurm", "pbs", "lsf", "flux")
 Launcher = Literal["srun", "mpirun", "mpiexec", "jsrun", "flux"]
 
 _LAUNCHERS: dict[str, Launcher] = {"slurm": "srun", "pbs": "mpirun", "lsf": "mpirun", "flux": "flux"}
+_OWN: tuple[Launcher, ...] = ("mpirun", "mpiexec")
+"""Launchers that belong to an MPI library; the others belong to a scheduler."""
 _UNITS = {"m": 60, "h": 3600, "d": 86400}
+UNSAFE = "\n\"$`\\'%{}"
+"""Characters that mean something to a shell or a scheduler inside a quoted name."""
 
 
 @dataclass(frozen=True)
@@ -43,29 +47,36 @@ class Site(Section):
         for setting in self.environment:
             if not re.fullmatch(r"[A-Za-z_]\w*=.*", setting):
                 raise ConfigError(f"environment must be NAME=VALUE, got '{setting}'")
+        for name, value in (("partition", self.partition), ("account", self.account)):
+            if value is not None and (not value.strip() or any(c in UNSAFE for c in value)):
+                raise ConfigError(f"{name} must be a name that a batch script can hold, got '{value}'")
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """One job, or an array of jobs that share one directory.
+    """One job, or several jobs (an array) that share one directory.
 
     Attributes:
         scheduler: slurm, pbs, lsf or flux.
         mode: run, study or sweep.
-        command: words after `fedhpc`, without `--out`; `"$1"` and the like are left to the shell.
-        out: directory of the run, study or sweep.
+        command: words after `fedhpc`, without `--out`, quoted for the shell where they need it.
+        out: directory of the run, study or sweep; a `$` in it is the shell's.
         script: where the script is kept, for handing it in again.
+        directory: where the job runs.
         nodes: number of nodes.
         ranks_per_node: MPI ranks on each.
         cpus_per_rank: cores of each rank.
         gpus_per_node: GPUs of each node.
         seconds: time limit, or None for the site's default.
         array: members of the array, 0 for a single job.
-        stage: data directory to copy to node-local disk first, or None.
-        directory: where the job runs.
+        stage: data directories to copy to node-local disk first, each with the option that takes the copy.
         log: name of the log, or None for one in `out`.
         title: name of the job, or None to take it from `out`.
         survive: survivors of a lost rank go on (Open MPI's mpirun only).
+        site: the cluster.
+
+    Raises:
+        ConfigError: a number is out of range, or what is asked for does not go together.
     """
 
     scheduler: str
@@ -80,20 +91,38 @@ class JobRequest:
     gpus_per_node: int = 0
     seconds: int | None = None
     array: int = 0
-    stage: str | None = None
+    stage: tuple[tuple[str, str], ...] = ()
     log: str | None = None
     title: str | None = None
     survive: bool = False
     site: Site = field(default_factory=Site)
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "ranks_per_node", "cpus_per_rank"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
+        if self.seconds is not None and self.seconds < 1:
+            raise ConfigError("--time must be longer than nothing")
         if self.scheduler not in SCHEDULERS:
             raise ConfigError(f"--scheduler must be one of {', '.join(SCHEDULERS)}, got '{self.scheduler}'")
         if self.array and self.mode == "run":
             raise ConfigError("--array is for studies and sweeps, whose jobs share one directory; a run has one job")
+        if self.survive and (problem := self._why_no_survivors()):
+            raise ConfigError(
+                f"on_rank_loss: continue needs Open MPI's mpirun, {problem}; give a --site with launcher: mpirun, or "
+                "--on_rank_loss abort (the job ends, is handed in again and resumes)"
+            )
+
+    def _why_no_survivors(self) -> str | None:
+        """Why survivors of a lost rank cannot go on under this site's launcher, or None."""
+        site, usual = self.site, self.site.launcher or _LAUNCHERS[self.scheduler]
+        if site.mpi != "openmpi":
+            return f"and this site has mpi: {site.mpi}"
+        if usual in _OWN:
+            return None
+        if usual != "srun":
+            return f"and this site starts ranks by {usual}"
+        return "and this site has launcher_flags for srun" if site.launcher_flags else None
 
     @property
     def ranks(self) -> int:
@@ -110,26 +139,42 @@ class JobRequest:
 
     @property
     def launcher(self) -> Launcher:
-        """What starts the ranks."""
-        if self.survive and self.site.launcher is None and self.site.mpi == "openmpi":
-            return "mpirun"
-        return self.site.launcher or _LAUNCHERS[self.scheduler]
+        """What starts the ranks; mpirun instead of srun where survivors are to go on, since srun ends them."""
+        usual = self.site.launcher or _LAUNCHERS[self.scheduler]
+        return "mpirun" if self.survive and usual not in _OWN else usual
+
+    @property
+    def gpus_per_rank(self) -> int:
+        """GPUs of each rank where they can be divided evenly; 0: a node's ranks share all of its GPUs."""
+        return 0 if self.gpus_per_node % self.ranks_per_node else self.gpus_per_node // self.ranks_per_node
+
+
+_LEAST = {"nodes": 1, "ranks_per_node": 1, "cpus_per_rank": 1, "gpus_per_node": 0, "array": 0}
 
 
 def parse_time(text: str) -> int:
     """Seconds of `HH:MM:SS`, `D-HH:MM:SS`, `90m`, `2h` or `1d`.
 
     Raises:
-        ConfigError: anything else, plain numbers among them: schedulers disagree about their unit.
+        ConfigError: anything else: plain numbers, since schedulers disagree about their unit, and no time at all.
     """
+    seconds = 0
     if match := re.fullmatch(r"(\d+)([mhd])", text):
-        return int(match[1]) * _UNITS[match[2]]
-    if match := re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", text):
-        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    raise ConfigError(f"--time '{text}' is not a time; write HH:MM:SS, D-HH:MM:SS, 90m, 2h or 1d")
+        seconds = int(match[1]) * _UNITS[match[2]]
+    elif match := re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", text):
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    if seconds == 0:
+        raise ConfigError(f"--time '{text}' is not a time; write HH:MM:SS, D-HH:MM:SS, 90m, 2h or 1d")
+    return seconds
 
 
 def clock(seconds: int) -> str:
-    """`HH:MM:SS`, which all four schedulers take (LSF without the seconds)."""
+    """`HH:MM:SS`, which all schedulers but LSF take."""
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def clock_minutes(seconds: int) -> str:
+    """`HH:MM` for LSF, rounded up."""
+    minutes = -(-seconds // 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedhpc.launch.request import JobRequest, clock
+from fedhpc.launch.request import JobRequest, clock, clock_minutes
+from fedhpc.launch.words import quoted
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,9 @@ class Scheduler:
         end: line that exports the end of the job's time, where the scheduler does not tell the ranks.
         job: shell expression for the job's id, for messages.
         submit: command that takes a script.
+        has_arrays: whether it makes the jobs of an array from one script; else the script is handed in for each.
+        has_warning: whether it sends a signal before the time limit.
+        left: shell function `left`, which says how many seconds of the job's time are left.
     """
 
     prefix: str
@@ -27,10 +31,19 @@ class Scheduler:
     end: Callable[[JobRequest], list[str]]
     job: str
     submit: tuple[str, ...]
+    has_arrays: bool = True
+    has_warning: bool = True
+    left: str = 'left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds'
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
+_SLURM_LEFT = """\
+left() {  # seconds; the limit may have been moved
+    local end=${SLURM_JOB_END_TIME:-9999999999} moved
+    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [ -n "$moved" ]; then
+        end=$(date -d "$moved" +%s) || end=9999999999
+    fi
+    echo "$((end - $(date +%s)))"
+}"""
 
 
 def _slurm(job: JobRequest) -> list[str]:
@@ -43,10 +56,10 @@ def _slurm(job: JobRequest) -> list[str]:
     ]
     lines += [f"--gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []
     lines += [f"--time={clock(job.seconds)}"] if job.seconds else []
-    lines += [f"--partition={site.partition}"] if site.partition else []
-    lines += [f"--account={site.account}"] if site.account else []
+    lines += [f"--partition={quoted(site.partition)}"] if site.partition else []
+    lines += [f"--account={quoted(site.account)}"] if site.account else []
     lines += [f"--array=0-{job.array - 1}"] if job.array else []
-    lines += [f"--output={_quoted(job.log or f'{job.out}/log/job-%j.out')}", "--open-mode=append"]
+    lines += [f"--output={quoted(job.log or f'{job.out}/log/job-%j.out')}", "--open-mode=append"]
     lines += ["--requeue" if site.requeue else "--no-requeue"]
     lines += [f"--signal=B:USR1@{site.warn_seconds}"] if site.warn_seconds else []
     return lines
@@ -69,29 +82,30 @@ def _pbs(job: JobRequest) -> list[str]:
         "-l place=scatter",
     ]
     lines += [f"-l walltime={clock(job.seconds)}"] if job.seconds else []
-    lines += [f"-q {site.partition}"] if site.partition else []
-    lines += [f"-A {site.account}"] if site.account else []
+    lines += [f"-q {quoted(site.partition)}"] if site.partition else []
+    lines += [f"-A {quoted(site.account)}"] if site.account else []
     lines += [f"-J 0-{job.array - 1}"] if job.array else []
-    return [*lines, "-j oe", *([] if job.log else [f"-o {_quoted(job.out + '/log/')}"]), "-r y"]
+    return [*lines, "-j oe", *([] if job.log else [f"-o {quoted(job.out + '/log/')}"]), "-r y"]
 
 
 def _pbs_again(job: JobRequest) -> str:
-    index = ' -J "$PBS_ARRAY_INDEX-$((PBS_ARRAY_INDEX + 1)):2"' if job.array else ""
-    return f'OUT="$out" qsub -V -W depend=afterany:"$PBS_JOBID"{index} "$script" && exit 0'
+    # PBS lets no job depend on one member of an array; the work of this member has ended by now anyway.
+    which = '-J "$PBS_ARRAY_INDEX-$((PBS_ARRAY_INDEX + 1)):2"' if job.array else '-W depend=afterany:"$PBS_JOBID"'
+    return f'OUT="$out" qsub -V {which} "$script" && exit 0'
 
 
 def _lsf(job: JobRequest) -> list[str]:
     site = job.site
-    lines = [
-        f"-J {job.name}" + (f"[1-{job.array}]" if job.array else ""),
-        f"-n {job.ranks}",
-        f'-R "span[ptile={job.ranks_per_node}] affinity[core({job.cpus_per_rank})]"',
-    ]
-    lines += [f'-gpu "num={job.gpus_per_node}/host"'] if job.gpus_per_node else []
-    lines += [f"-W {clock(job.seconds)[:-3]}"] if job.seconds else []
-    lines += [f"-q {site.partition}"] if site.partition else []
-    lines += [f"-P {site.account}"] if site.account else []
-    lines += [f"-o {_quoted(job.out + '/log/job-%J' + ('_%I' if job.array else '') + '.out')}", "-r", "-Q 75"]
+    lines = [f"-J {job.name}" + (f"[1-{job.array}]" if job.array else "")]
+    if job.launcher == "jsrun":  # whole nodes, which jsrun divides
+        lines += [f"-nnodes {job.nodes}"]
+    else:
+        lines += [f"-n {job.ranks}", f'-R "span[ptile={job.ranks_per_node}] affinity[core({job.cpus_per_rank})]"']
+        lines += [f'-gpu "num={job.gpus_per_node}/host"'] if job.gpus_per_node else []
+    lines += [f"-W {clock_minutes(job.seconds)}"] if job.seconds else []
+    lines += [f"-q {quoted(site.partition)}"] if site.partition else []
+    lines += [f"-P {quoted(site.account)}"] if site.account else []
+    lines += [f"-o {quoted(job.out + '/log/job-%J' + ('_%I' if job.array else '') + '.out')}", "-r", "-Q 75"]
     lines += [f"-wa USR1 -wt {max(1, site.warn_seconds // 60)}"] if site.warn_seconds and job.seconds else []
     return lines
 
@@ -105,22 +119,21 @@ def _flux(job: JobRequest) -> list[str]:
     lines = [
         f"--job-name={job.name}",
         f"--nodes={job.nodes}",
-        f"--nslots={job.ranks}",
-        f"--cores-per-slot={job.cpus_per_rank}",
+        f"--nslots={job.nodes}",  # a slot is a node: its GPUs need not divide by its ranks
+        f"--cores-per-slot={job.ranks_per_node * job.cpus_per_rank}",
         "--exclusive",
     ]
-    lines += [f"--gpus-per-slot={max(1, job.gpus_per_node // job.ranks_per_node)}"] if job.gpus_per_node else []
+    lines += [f"--gpus-per-slot={job.gpus_per_node}"] if job.gpus_per_node else []
     lines += [f"--time-limit={job.seconds}s"] if job.seconds else []
-    lines += [f"--queue={site.partition}"] if site.partition else []
-    lines += [f"--bank={site.account}"] if site.account else []
-    lines += [f"--cc=0-{job.array - 1}"] if job.array else []
+    lines += [f"--queue={quoted(site.partition)}"] if site.partition else []
+    lines += [f"--bank={quoted(site.account)}"] if site.account else []
     lines += [f"--signal=SIGUSR1@{site.warn_seconds}s"] if site.warn_seconds and job.seconds else []
-    return [*lines, f"--output={_quoted(job.out + '/log/job-{{id}}.out')}"]
+    return [*lines, f"--output={quoted(job.out + '/log/job-{{id}}.out')}"]
 
 
 def _flux_again(job: JobRequest) -> str:
-    index = ' --cc="$FLUX_JOB_CC"' if job.array else ""
-    return f'flux batch --dependency="afterany:$(flux getattr jobid)"{index} "$script" "$@" && exit 0'
+    # Without --parent it would become a job inside this one and end with it.
+    return 'OUT="$out" flux --parent batch --dependency="afterany:$(flux getattr jobid)" "$script" "$@" && exit 0'
 
 
 def _told_by_scheduler(job: JobRequest) -> list[str]:
@@ -141,8 +154,17 @@ KNOWN = {
         _told_by_scheduler,
         "$SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1))",
         ("sbatch",),
+        left=_SLURM_LEFT,
     ),
-    "pbs": Scheduler("#PBS ", _pbs, _pbs_again, _counted_from_start, "$PBS_JOBID", ("qsub",)),
+    "pbs": Scheduler("#PBS ", _pbs, _pbs_again, _counted_from_start, "$PBS_JOBID", ("qsub",), has_warning=False),
     "lsf": Scheduler("#BSUB ", _lsf, _lsf_again, _counted_from_start, "$LSB_JOBID", ("bsub", "<")),
-    "flux": Scheduler("#FLUX: ", _flux, _flux_again, _counted_from_start, "$(flux getattr jobid)", ("flux", "batch")),
+    "flux": Scheduler(
+        "#FLUX: ",
+        _flux,
+        _flux_again,
+        _counted_from_start,
+        "$(flux getattr jobid)",
+        ("flux", "batch"),
+        has_arrays=False,
+    ),
 }

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-import shlex
-
+from fedhpc.launch.launchers import environment_lines, launcher_lines
 from fedhpc.launch.request import JobRequest
 from fedhpc.launch.schedulers import KNOWN
-
-_PMI = {"openmpi": "pmix", "mpich": "pmi2", "cray": "cray_shasta"}
-_KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
+from fedhpc.launch.words import word
 
 _PROGRESS = {
     "run": '"$out"/checkpoints/round-*',
     "study": '"$out"/*/checkpoints/round-* "$out"/*/done',
-    "sweep": "",
+    "sweep": '"$out"/queue/*.done',
 }
 
-_WAIT = """\
+_SIGNALS = """\
 job=
+stopped=
 cancelled=
-code=0
-trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
-trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
-"${launcher[@]}" "${command[@]}" &
-job=$!
-wait "$job" || code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+"""
+
+_GUARD = """\
+{left}
+guard() {{  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+{warning}\
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}}
+"""
+
+_WARNING = """\
+    until [ -e "$finished" ] || [ "$(left)" -le {seconds} ]; do sleep 5; done
+    [ -e "$finished" ] || kill -USR1 "$job"  # this scheduler gives no warning
+"""
+
+_START = """\
+code=1
+if [ -z "$stopped" ]; then
     code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
     wait "$job" || code=$?
-done
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
 """
 
 
@@ -45,21 +67,25 @@ def render(job: JobRequest) -> str:
         "# shellcheck disable=SC1091",
         "set -uo pipefail",
         "",
-        f"out={_word(job.out)}",
-        *([f"script={_word(job.script)}"] if "$script" in again else []),
-        f"cd {_word(job.directory)} || exit 1",
+        _SIGNALS,
+        f"out={word(job.out)}",
+        *([f"script={word(job.script)}"] if "$script" in again else []),
+        f"cd {word(job.directory)} || exit 1",
         'mkdir -p "$out/log"',
         f'echo "$(date +%FT%T) job {scheduler.job} on $(hostname)"',
         "",
-        *_site(job),
+        *environment_lines(job),
         *scheduler.end(job),
         "",
-        f"launcher=({_launcher(job)})",
+        *launcher_lines(job),
         *_staging(job),
-        f"command=({_command(job)})",
+        *_command(job),
         "",
-        *_progress(job),
-        _WAIT,
+        f"progress() {{ printf '%s\\n' {_PROGRESS[job.mode]}; }}",
+        "before=$(progress)",
+        "",
+        _guard(job),
+        _START,
         *_ending(job, again),
     ]
     return "\n".join(parts) + "\n"
@@ -68,94 +94,55 @@ def render(job: JobRequest) -> str:
 def _what(job: JobRequest) -> str:
     nodes = f"{job.nodes} node{'s' if job.nodes > 1 else ''}"
     many = f", {job.array} jobs that share one directory" if job.array else ""
+    if job.array and not KNOWN[job.scheduler].has_arrays:
+        many += " (hand it in that often)"
     return f"A {job.mode} on {job.ranks} MPI rank{'s' if job.ranks > 1 else ''} on {nodes}{many}."
 
 
-def _word(text: str) -> str:
-    """One shell word; a text with a `$` in it is left to the shell, in double quotes."""
-    return f'"{text}"' if "$" in text else shlex.quote(text)
-
-
-def _site(job: JobRequest) -> list[str]:
-    site = job.site
-    lines = ["module purge", *(f"module load {shlex.quote(m)}" for m in site.modules)] if site.modules else []
-    lines += site.setup
-    cpus = f"${{SLURM_CPUS_PER_TASK:-{job.cpus_per_rank}}}" if job.scheduler == "slurm" else str(job.cpus_per_rank)
-    lines += [f"export OMP_NUM_THREADS={cpus}"]
-    lines += [f'export {name}="{value}"' for name, _, value in (s.partition("=") for s in site.environment)]
-    if job.launcher == "srun":
-        lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take it from above")
-    if job.launcher == "mpirun" and site.mpi == "openmpi" and not job.survive:
-        lines.append(f'export PRTE_MCA_plm_ssh_args="{_KEEPALIVE}"  # a lost host ends the job in seconds')
-    return lines
-
-
-def _launcher(job: JobRequest) -> str:
-    """Start all ranks: the launcher's words up to the program."""
-    site, ranks, per_node, cpus = job.site, job.ranks, job.ranks_per_node, job.cpus_per_rank
-    names = ["OMP_NUM_THREADS", *(setting.partition("=")[0] for setting in site.environment)]
-    survive = " --with-ft ulfm --mca async_mpi_finalize 1" if job.survive else ""
-    depth = f":PE={cpus}" if cpus > 1 else ""
-    words = {
-        "srun": f"srun --mpi={_PMI[site.mpi]} --kill-on-bad-exit=1 --cpu-bind=cores",
-        "mpirun": f"mpirun -n {ranks} --map-by ppr:{per_node}:node{depth} "
-        + " ".join(f"-x {n}" for n in names)
-        + survive
-        if site.mpi == "openmpi"
-        else f"mpirun -n {ranks} -ppn {per_node} -genvall",
-        "mpiexec": f"mpiexec -n {ranks} --ppn {per_node} --depth {cpus} --cpu-bind depth",
-        "jsrun": f"jsrun --nrs {ranks} --rs_per_host {per_node} --tasks_per_rs 1 --cpu_per_rs {cpus} --bind rs"
-        + (f" --gpu_per_rs {max(1, job.gpus_per_node // per_node)}" if job.gpus_per_node else ""),
-        "flux": f"flux run -N {job.nodes} -n {ranks} -c {cpus} -o cpu-affinity=per-task"
-        + (f" -g {max(1, job.gpus_per_node // per_node)}" if job.gpus_per_node else ""),
-    }
-    return " ".join([words[job.launcher], *map(_word, site.launcher_flags)])
+def _guard(job: JobRequest) -> str:
+    """Watches over the launcher from the background."""
+    scheduler, warn = KNOWN[job.scheduler], job.site.warn_seconds
+    # Not in jobs so short that the warning would meet ranks that have just been started.
+    wanted = not scheduler.has_warning and warn and (job.seconds or 0) > 2 * warn
+    return _GUARD.format(left=scheduler.left, warning=_WARNING.format(seconds=max(warn, 30)) if wanted else "")
 
 
 def _staging(job: JobRequest) -> list[str]:
-    if job.stage is None:
+    if not job.stage:
         return []
+    folders = " ".join(word(folder) for _, folder in job.stage)
+    stage = f'"${{launcher[@]}}" fedhpc stage {folders} {word(job.site.scratch)}'
     return [
         "",
         "# Shards on node-local disk where there is room on every node, else where they are.",
-        f'data=$("${{launcher[@]}}" fedhpc stage {_word(job.stage)} {_word(job.site.scratch)} | tail -n 1)',
-        f"data=${{data:-{_word(job.stage)}}}",
+        f"staged=$({stage} | tail -n {len(job.stage)}) || staged=",
+        'mapfile -t data <<<"$staged"',
     ]
 
 
-def _command(job: JobRequest) -> str:
-    words = ["fedhpc", *map(_word, job.command), "--out", '"$out"']
+def _command(job: JobRequest) -> list[str]:
+    """Where the command says that it has finished, and its words."""
+    words = ["fedhpc", *job.command, "--out", '"$out"']
+    for number, (option, folder) in enumerate(job.stage):
+        words += [option, f'"${{data[{number}]:-{folder}}}"']
     if job.mode == "run":
-        words.append("--resume")
-    if job.stage is not None:
-        words += ["--data.root", '"$data"']
-    return " ".join(words)
-
-
-def _progress(job: JobRequest) -> list[str]:
-    what = _PROGRESS[job.mode]
-    if not what:
-        return []
-    return [f"progress() {{ printf '%s\\n' {what}; }}", "before=$(progress)", ""]
+        return ['finished="$out/done"', f"command=({' '.join([*words, '--resume'])})"]
+    words += ["--exit-file", '"$finished"']
+    return ['finished="$out/log/exit-$(hostname)-$$"', f"command=({' '.join(words)})"]
 
 
 def _ending(job: JobRequest, again: str) -> list[str]:
-    lines: list[str] = []
-    if job.mode == "run":
-        lines += [
-            'if [ -e "$out/done" ]; then  # the truth; launchers\' exit codes are not',
-            "    exit 0",
-            "fi",
-        ]
-    else:
-        lines += ['if [ "$code" -eq 0 ]; then', "    exit 0", "fi"]
-    worth = '[ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]' if _PROGRESS[job.mode] else '[ "$code" -eq 75 ]'
-    lines += [
-        f'if [ -z "$cancelled" ] && {worth}; then',
+    worth = '[ "$(progress)" != "$before" ]'
+    if job.mode == "sweep":  # a trial may be longer than a job; it stops at a checkpoint
+        worth = f'{{ [ "$code" -eq 75 ] || {worth}; }}'
+    return [
+        'if [ -e "$finished" ]; then  # the truth; launchers\' exit codes are not',
+        "    exit 0" if job.mode == "run" else '    exit "$(<"$finished")"',
+        "fi",
+        f'if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && {worth}; then',
         '    echo "not finished (exit code $code): handing it in again"',
         f"    {again}",
         "fi",
         'echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2',
         'exit "$((code == 0 || code == 75 ? 1 : code))"',
     ]
-    return lines

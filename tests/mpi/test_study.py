@@ -38,7 +38,8 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
     ]
     assert first[0][:-1] == first[1][:-1], "the same seed starts from the same model"
 
-    job = start(3, args(broken, "--seeds=[0,1]", "--rounds=40"))
+    told = tmp_path / "exit"
+    job = start(3, args(broken, "--seeds=[0,1]", "--rounds=40", f"--exit-file={told}"))
     end = time.monotonic() + 60
     while not (broken / "feddyn-seed0" / "checkpoints").exists():
         assert time.monotonic() < end, job.out + job.err
@@ -46,8 +47,10 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
     os.kill(job.pid, signal.SIGUSR1)
     assert job.wait(timeout=15) == 75, job.out + job.err
     assert (broken / "fedavg-seed0" / "done").exists()
-    again = mpirun(1, args(broken, "--seeds=[0,1]", "--rounds=40"))
+    assert not told.exists(), "there is more to do"
+    again = mpirun(1, args(broken, "--seeds=[0,1]", "--rounds=40", f"--exit-file={told}"))
     assert again.returncode == 0, again.stderr
+    assert told.read_text() == "0\n"
     assert "fedavg-seed0: the run is finished" in again.stdout
     assert len(hashes(broken)) == 6
     undisturbed = mpirun(1, args(tmp_path / "third", "--rounds=40"))
@@ -56,12 +59,15 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
 
 
 def test_two_jobs_share_a_study_and_each_run_is_done_once(tmp_path: Path) -> None:
-    jobs = [start(1, args(tmp_path, "--rounds=150", "--checkpoint.every=0")) for _ in range(2)]
+    files = [tmp_path / "log" / name for name in ("first", "second")]
+    files[0].parent.mkdir()
+    jobs = [start(1, args(tmp_path, "--rounds=150", "--checkpoint.every=0", f"--exit-file={f}")) for f in files]
     assert [job.wait(timeout=90) for job in jobs] == [0, 0], jobs[0].err + jobs[1].err
     assert len(hashes(tmp_path)) == 3
     told = [sum("done after round" in line for line in job.out.splitlines()) for job in jobs]
     assert sum(told) == 3
     assert any("another job works on it" in job.out for job in jobs)
+    assert [f.read_text() for f in files] == ["0\n", "0\n"], "also of the job that left the rest to the other"
 
 
 def test_a_run_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
@@ -70,8 +76,10 @@ def test_a_run_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
         (REPOSITORY / "configs" / "smoke" / "hem" / "fedavg.yaml").read_text().replace("lr: 0.1", "lr: 1e30")
     )
     good = REPOSITORY / "configs" / "smoke" / "hem" / "scaffold.yaml"
-    done = mpirun(2, ["-m", "fedhpc", "study", bad, good, "--out", tmp_path / "s", "--local.clip=null", *SHORT])
+    words = ["study", bad, good, "--out", tmp_path / "s", "--exit-file", tmp_path / "exit", "--local.clip=null"]
+    done = mpirun(2, ["-m", "fedhpc", *words, *SHORT])
     assert done.returncode == 1
+    assert (tmp_path / "exit").read_text() == "1\n"
     assert "bad-seed0" in done.stderr
     assert "diverged" in done.stderr
     assert list(hashes(tmp_path / "s")) == ["scaffold-seed0"]

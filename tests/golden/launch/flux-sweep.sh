@@ -1,16 +1,21 @@
 #!/bin/bash
 #FLUX: --job-name=scaffold
 #FLUX: --nodes=4
-#FLUX: --nslots=16
-#FLUX: --cores-per-slot=8
+#FLUX: --nslots=4
+#FLUX: --cores-per-slot=32
 #FLUX: --exclusive
-#FLUX: --gpus-per-slot=1
-#FLUX: --cc=0-7
+#FLUX: --gpus-per-slot=4
 #FLUX: --output=/scratch/user/runs/scaffold/log/job-{{id}}.out
 
-# A sweep on 16 MPI ranks on 4 nodes, 8 jobs that share one directory. Written by `fedhpc submit`: read it, edit it, keep it.
+# A sweep on 16 MPI ranks on 4 nodes, 8 jobs that share one directory (hand it in that often). Written by `fedhpc submit`: read it, edit it, keep it.
 # shellcheck disable=SC1091
 set -uo pipefail
+
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
 
 out=/scratch/user/runs/scaffold
 script=/scratch/user/runs/scaffold/job.sh
@@ -22,27 +27,40 @@ source .venv/bin/activate
 export OMP_NUM_THREADS=8
 
 launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -g 1)
-command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out")
+finished="$out/log/exit-$(hostname)-$$"
+command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --exit-file "$finished")
 
-job=
-cancelled=
-code=0
-trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
-trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
-"${launcher[@]}" "${command[@]}" &
-job=$!
-wait "$job" || code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+progress() { printf '%s\n' "$out"/queue/*.done; }
+before=$(progress)
+
+left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
+
+code=1
+if [ -z "$stopped" ]; then
     code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
     wait "$job" || code=$?
-done
-
-if [ "$code" -eq 0 ]; then
-    exit 0
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
 fi
-if [ -z "$cancelled" ] && [ "$code" -eq 75 ]; then
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
+    exit "$(<"$finished")"
+fi
+if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && { [ "$code" -eq 75 ] || [ "$(progress)" != "$before" ]; }; then
     echo "not finished (exit code $code): handing it in again"
-    flux batch --dependency="afterany:$(flux getattr jobid)" --cc="$FLUX_JOB_CC" "$script" "$@" && exit 0
+    OUT="$out" flux --parent batch --dependency="afterany:$(flux getattr jobid)" "$script" "$@" && exit 0
 fi
 echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
 exit "$((code == 0 || code == 75 ? 1 : code))"

@@ -13,6 +13,12 @@
 # shellcheck disable=SC1091
 set -uo pipefail
 
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
 out=/scratch/user/runs/scaffold
 cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
@@ -20,29 +26,44 @@ echo "$(date +%FT%T) job $LSB_JOBID on $(hostname)"
 
 source .venv/bin/activate
 export OMP_NUM_THREADS=8
-export PRTE_MCA_plm_ssh_args="-o ServerAliveInterval=2 -o ServerAliveCountMax=2"  # a lost host ends the job in seconds
+export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # a lost host ends the job
+export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # the same for Open MPI 4
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 
-launcher=(mpirun -n 16 --map-by ppr:4:node:PE=8 -x OMP_NUM_THREADS)
+passed_on=()
+for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  # ssh passes nothing on by itself
+    [ -z "${!name:-}" ] || passed_on+=(-x "$name")
+done
+launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}")
+finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
 progress() { printf '%s\n' "$out"/checkpoints/round-*; }
 before=$(progress)
 
-job=
-cancelled=
-code=0
-trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
-trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
-"${launcher[@]}" "${command[@]}" &
-job=$!
-wait "$job" || code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
-    code=0
-    wait "$job" || code=$?
-done
+left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
 
-if [ -e "$out/done" ]; then  # the truth; launchers' exit codes are not
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
     exit 0
 fi
 if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then

@@ -11,6 +11,12 @@
 # shellcheck disable=SC1091
 set -uo pipefail
 
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
 out=/scratch/user/runs/scaffold
 cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
@@ -18,28 +24,46 @@ echo "$(date +%FT%T) job $LSB_JOBID on $(hostname)"
 
 source .venv/bin/activate
 export OMP_NUM_THREADS=8
-export PRTE_MCA_plm_ssh_args="-o ServerAliveInterval=2 -o ServerAliveCountMax=2"  # a lost host ends the job in seconds
+export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # a lost host ends the job
+export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # the same for Open MPI 4
 
-launcher=(mpirun -n 16 --map-by ppr:4:node:PE=8 -x OMP_NUM_THREADS)
-command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out")
-
-job=
-cancelled=
-code=0
-trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
-trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
-"${launcher[@]}" "${command[@]}" &
-job=$!
-wait "$job" || code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
-    code=0
-    wait "$job" || code=$?
+passed_on=()
+for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  # ssh passes nothing on by itself
+    [ -z "${!name:-}" ] || passed_on+=(-x "$name")
 done
+launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}")
+finished="$out/log/exit-$(hostname)-$$"
+command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --exit-file "$finished")
 
-if [ "$code" -eq 0 ]; then
-    exit 0
+progress() { printf '%s\n' "$out"/queue/*.done; }
+before=$(progress)
+
+left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
+
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
 fi
-if [ -z "$cancelled" ] && [ "$code" -eq 75 ]; then
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
+    exit "$(<"$finished")"
+fi
+if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && { [ "$code" -eq 75 ] || [ "$(progress)" != "$before" ]; }; then
     echo "not finished (exit code $code): handing it in again"
     exit 75  # -Q 75 above puts the job back into the queue
 fi

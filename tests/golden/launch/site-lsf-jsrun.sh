@@ -1,8 +1,6 @@
 #!/bin/bash
 #BSUB -J scaffold
-#BSUB -n 16
-#BSUB -R "span[ptile=4] affinity[core(8)]"
-#BSUB -gpu "num=4/host"
+#BSUB -nnodes 4
 #BSUB -W 02:00
 #BSUB -o /scratch/user/runs/scaffold/log/job-%J.out
 #BSUB -r
@@ -14,6 +12,12 @@
 # shellcheck disable=SC1091
 set -uo pipefail
 
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
 out=/scratch/user/runs/scaffold
 cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
@@ -24,25 +28,35 @@ export OMP_NUM_THREADS=8
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 
 launcher=(jsrun --nrs 16 --rs_per_host 4 --tasks_per_rs 1 --cpu_per_rs 8 --bind rs --gpu_per_rs 1)
+finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
 progress() { printf '%s\n' "$out"/checkpoints/round-*; }
 before=$(progress)
 
-job=
-cancelled=
-code=0
-trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
-trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
-"${launcher[@]}" "${command[@]}" &
-job=$!
-wait "$job" || code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
-    code=0
-    wait "$job" || code=$?
-done
+left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
 
-if [ -e "$out/done" ]; then  # the truth; launchers' exit codes are not
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
     exit 0
 fi
 if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then

@@ -15,6 +15,12 @@
 # shellcheck disable=SC1091
 set -uo pipefail
 
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
 out=/scratch/user/runs/scaffold
 script=/scratch/user/runs/scaffold/job.sh
 cd /home/user/fedhpc || exit 1
@@ -26,26 +32,42 @@ export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-8}  # srun does not take it from above
 
 launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
-command=(fedhpc study /home/user/configs/study.yaml --out "$out")
+finished="$out/log/exit-$(hostname)-$$"
+command=(fedhpc study /home/user/configs/study.yaml --out "$out" --exit-file "$finished")
 
 progress() { printf '%s\n' "$out"/*/checkpoints/round-* "$out"/*/done; }
 before=$(progress)
 
-job=
-cancelled=
-code=0
-trap 'kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop at the next clean point
-trap 'cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
-"${launcher[@]}" "${command[@]}" &
-job=$!
-wait "$job" || code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
-    code=0
-    wait "$job" || code=$?
-done
+left() {  # seconds; the limit may have been moved
+    local end=${SLURM_JOB_END_TIME:-9999999999} moved
+    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [ -n "$moved" ]; then
+        end=$(date -d "$moved" +%s) || end=9999999999
+    fi
+    echo "$((end - $(date +%s)))"
+}
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
 
-if [ "$code" -eq 0 ]; then
-    exit 0
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
+    exit "$(<"$finished")"
 fi
 if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then
     echo "not finished (exit code $code): handing it in again"

@@ -1,0 +1,65 @@
+#!/bin/bash
+#BSUB -J scaffold
+#BSUB -nnodes 4
+#BSUB -W 02:00
+#BSUB -o /scratch/user/runs/scaffold/log/job-%J.out
+#BSUB -r
+#BSUB -Q 75
+#BSUB -wa USR1 -wt 2
+
+# A run on 16 MPI ranks on 4 nodes. Written by `fedhpc submit`: read it, edit it, keep it.
+# shellcheck disable=SC1091
+set -uo pipefail
+
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
+out=/scratch/user/runs/scaffold
+cd /home/user/fedhpc || exit 1
+mkdir -p "$out/log"
+echo "$(date +%FT%T) job $LSB_JOBID on $(hostname)"
+
+export OMP_NUM_THREADS=8
+export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
+
+launcher=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 4 --cpu_per_rs 32 --bind packed:8 --gpu_per_rs 6)
+finished="$out/done"
+command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
+
+progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+before=$(progress)
+
+left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
+
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
+    exit 0
+fi
+if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then
+    echo "not finished (exit code $code): handing it in again"
+    exit 75  # -Q 75 above puts the job back into the queue
+fi
+echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
+exit "$((code == 0 || code == 75 ? 1 : code))"

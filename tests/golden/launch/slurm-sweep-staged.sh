@@ -1,0 +1,80 @@
+#!/bin/bash
+#SBATCH --job-name=scaffold
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus-per-node=4
+#SBATCH --array=0-7
+#SBATCH --output=/scratch/user/runs/scaffold/log/job-%j.out
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@120
+
+# A sweep on 16 MPI ranks on 4 nodes, 8 jobs that share one directory. Written by `fedhpc submit`: read it, edit it, keep it.
+# shellcheck disable=SC1091
+set -uo pipefail
+
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
+out=/scratch/user/runs/scaffold
+script=/scratch/user/runs/scaffold/job.sh
+cd /home/user/fedhpc || exit 1
+mkdir -p "$out/log"
+echo "$(date +%FT%T) job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)) on $(hostname)"
+
+source .venv/bin/activate
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-8}  # srun does not take it from above
+
+launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
+
+# Shards on node-local disk where there is room on every node, else where they are.
+staged=$("${launcher[@]}" fedhpc stage /data/pacs '/data/my vlcs' "${TMPDIR:-/tmp}" | tail -n 2) || staged=
+mapfile -t data <<<"$staged"
+finished="$out/log/exit-$(hostname)-$$"
+command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --sweep.datasets.pacs "${data[0]:-/data/pacs}" --sweep.datasets.vlcs "${data[1]:-/data/my vlcs}" --exit-file "$finished")
+
+progress() { printf '%s\n' "$out"/queue/*.done; }
+before=$(progress)
+
+left() {  # seconds; the limit may have been moved
+    local end=${SLURM_JOB_END_TIME:-9999999999} moved
+    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [ -n "$moved" ]; then
+        end=$(date -d "$moved" +%s) || end=9999999999
+    fi
+    echo "$((end - $(date +%s)))"
+}
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
+
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
+    exit "$(<"$finished")"
+fi
+if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && { [ "$code" -eq 75 ] || [ "$(progress)" != "$before" ]; }; then
+    echo "not finished (exit code $code): handing it in again"
+    scontrol requeue "$SLURM_JOB_ID" || OUT="$out" sbatch --dependency="afterany:$SLURM_JOB_ID" --array="$SLURM_ARRAY_TASK_ID" "$script" "$@" && exit 0
+fi
+echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
+exit "$((code == 0 || code == 75 ? 1 : code))"

@@ -1,0 +1,163 @@
+"""Rendered scripts run by bash, with small programs in the places of launcher and scheduler."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedhpc.launch import Site, render
+from tests.launch.cases import BASE
+
+
+class Played:
+    """A rendered Slurm script run by bash, with small programs in the places of srun, scontrol and sbatch."""
+
+    def __init__(self, folder: Path, ranks: str, mode: str = "run", setup: str = ":", **variables: str) -> None:
+        self.out, self.log = folder / "out dir", folder / "log"
+        self.log.touch()
+        tools = folder / "bin"
+        tools.mkdir()
+        for name, body in {
+            "srun": ranks,
+            "scontrol": "exit 0",
+            "sbatch": "exit 0",
+            "squeue": "date +%FT%T -d @$NOW_ENDS",
+        }.items():
+            file = tools / name
+            known = f'out="{self.out}"\nexit_file="${{@: -1}}"\n'
+            file.write_text(f'#!/bin/bash\n{known}echo "{name} $*" >>"{self.log}"\n{body}\n')
+            file.chmod(0o755)
+        site = Site(setup=[f'export PATH="{tools}:$PATH"', setup])
+        job = replace(BASE, out=str(self.out), directory=str(folder), site=site)
+        if mode != "run":
+            job = replace(job, mode=mode, command=(mode, "c.yaml"))
+        script = folder / "job.sh"
+        script.write_text(render(job).replace("sleep 5", "sleep 0.1").replace("sleep 60", "sleep 0.1"))
+        env = {**os.environ, "SLURM_JOB_ID": "7", **variables}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.process = subprocess.Popen(["bash", script], env=env, **streams)
+
+    def end(self) -> tuple[int, str]:
+        said, _ = self.process.communicate(timeout=20)
+        return self.process.returncode, said
+
+    def wait_for(self, name: str) -> None:
+        end = time.monotonic() + 10
+        while not (self.out / name).exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    @property
+    def handed_in_again(self) -> bool:
+        return "scontrol requeue 7" in self.log.read_text()
+
+
+SAVE = 'mkdir -p "$out/checkpoints/round-00000009"'
+
+
+@pytest.mark.parametrize(
+    ("ranks", "code", "again"),
+    [
+        ('touch "$out/done"', 0, False),
+        ('touch "$out/done"; exit 137', 0, False),
+        ("exit 0", 1, False),
+        ("exit 1", 1, False),
+        ("exit 2", 2, False),
+        (f"{SAVE}; exit 75", 0, True),
+        (f"{SAVE}; exit 137", 0, True),
+        (f"{SAVE}; exit 0", 0, True),
+        (f"{SAVE}; exit 2", 2, False),
+        ("exit 75", 1, False),
+    ],
+)
+def test_a_job_is_handed_in_again_only_where_that_leads_somewhere(
+    ranks: str, code: int, again: bool, tmp_path: Path
+) -> None:
+    played = Played(tmp_path, ranks)
+    assert played.end()[0] == code
+    assert played.handed_in_again is again
+
+
+TOLD = 'echo {} >"$exit_file"'
+TRIAL = 'mkdir -p "$out/queue"; touch "$out/queue/a.done"'
+ROUND = 'mkdir -p "$out/a-seed0/checkpoints/round-00000009"'
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks", "code", "again"),
+    [
+        ("sweep", TOLD.format(0), 0, False),
+        ("sweep", f"{TOLD.format(0)}; exit 137", 0, False),
+        ("sweep", f"{TRIAL}; {TOLD.format(1)}; exit 1", 1, False),
+        ("sweep", "exit 0", 1, False),
+        ("sweep", f"{TRIAL}; exit 0", 0, True),
+        ("sweep", f"{TRIAL}; exit 137", 0, True),
+        ("sweep", "exit 137", 137, False),
+        ("sweep", "exit 75", 0, True),
+        ("sweep", f"{TRIAL}; exit 2", 2, False),
+        ("study", TOLD.format(0), 0, False),
+        ("study", f"{ROUND}; {TOLD.format(1)}; exit 1", 1, False),
+        ("study", "exit 0", 1, False),
+        ("study", f"{ROUND}; exit 0", 0, True),
+        ("study", f"{ROUND}; exit 137", 0, True),
+        ("study", f"{ROUND}; exit 75", 0, True),
+    ],
+)
+def test_what_many_jobs_may_share_goes_by_what_each_job_tells(
+    mode: str, ranks: str, code: int, again: bool, tmp_path: Path
+) -> None:
+    """A launcher that lost its daemon may end with 0; others may have finished meanwhile."""
+    played = Played(tmp_path, ranks, mode)
+    assert played.end()[0] == code
+    assert played.handed_in_again is again
+
+
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+def test_a_warning_reaches_the_ranks_and_a_cancelled_job_is_not_handed_in(
+    number: int, again: bool, tmp_path: Path
+) -> None:
+    ranks = f"trap '{SAVE}; exit 75' USR1; touch \"$out/up\"; for i in $(seq 200); do sleep 0.05; done; exit 1"
+    played = Played(tmp_path, ranks)
+    played.wait_for("up")
+    played.process.send_signal(number)
+    code, said = played.end()
+    assert "exit code 75" in said
+    assert played.handed_in_again is again
+    assert code == (0 if again else 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_warning_during_the_set_up_starts_no_ranks(number: int, tmp_path: Path) -> None:
+    played = Played(tmp_path, f"{SAVE}; exit 75", setup='touch "$out/up"; sleep 0.5')
+    played.wait_for("up")
+    played.process.send_signal(number)
+    code, said = played.end()
+    assert (code, "not handed in again" in said) == (1, True)
+    assert played.log.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "left", "moved", "code", "again"),
+    [
+        ('touch "$out/done"; exec sleep 15', 3600, 3600, 0, False),
+        (f"{SAVE}; exec sleep 15", 14, 14, 0, True),
+        ("exec sleep 15", 14, 14, 137, False),
+        ('sleep 0.5; touch "$out/done"', 14, 3600, 0, False),
+    ],
+)
+def test_a_launcher_that_hangs_is_killed_in_time_and_no_other(
+    ranks: str, left: int, moved: int, code: int, again: bool, tmp_path: Path
+) -> None:
+    now = int(time.time())
+    ends = {"SLURM_JOB_END_TIME": str(now + left), "NOW_ENDS": str(now + moved)}
+    played = Played(tmp_path, f"trap '' TERM USR1; {ranks}", **ends)
+    began = time.monotonic()
+    assert played.end()[0] == code
+    assert time.monotonic() - began < 10
+    assert played.handed_in_again is again
