@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from fedhpc import registry
+from fedhpc.cli import main
 from fedhpc.data.table import SampleTable
 from fedhpc.medical.config import SCENARIOS
-from tests.medical.scenario_tables import TABLE, make, make_table, small_table
+from tests.conftest import REPOSITORY
+from tests.medical.scenario_tables import TABLE, make, make_table, small_table, used
 
 
 def test_novel_disease_has_the_wanted_prevalence_in_any_number_of_tasks() -> None:
@@ -56,3 +60,28 @@ def test_named_speeds_and_prevalences() -> None:
     late = [(TABLE.labels[tasks[1]] == 2).mean() for tasks in timeline.train]
     assert np.abs(np.array(late) - [0.2, 0.5, 0.2]).max() < 0.03
     assert all((TABLE.labels[tasks[0]] != 2).all() for tasks in timeline.train)
+
+
+@pytest.mark.parametrize("mode", ["fixed", "compat"])
+def test_other_samples_are_thinned_in_every_part_by_whole_patients(mode: str) -> None:
+    table = make_table(patients=2000)
+    timeline = make("novel_disease", table, mode=mode, clients=4, others_per_new=0.5)
+    cut = [[rows for client in part for rows in client] for part in (timeline.validation, timeline.test)]
+    for rows in (*cut, [timeline.holdout]):
+        share = (table.labels[np.unique(np.concatenate(rows))] == 2).mean()
+        assert 0.64 < share < 0.69
+    assert used(timeline) == table.num_samples or mode == "compat"
+    assert timeline.unused["train: beyond the scenario"] > 1000
+    if mode == "fixed":
+        assert timeline.shared_units(table.attributes["unit"]) == 0
+        inside = np.isin(table.attributes["unit"], table.attributes["unit"][timeline.holdout])
+        assert inside.sum() == len(timeline.holdout), "whole patients"
+
+
+def test_the_smoke_configuration_runs_and_is_reported_as_a_new_disease(tmp_path: Path) -> None:
+    config = str(REPOSITORY / "configs" / "smoke" / "medical_novel.yaml")
+    for words in (["run", config, "--rounds", "2", "--out", str(tmp_path / "run")], ["report", str(tmp_path / "run")]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert not stopped.value.code
+    assert (tmp_path / "run" / "report" / "medical_novel.png").stat().st_size > 100

@@ -86,6 +86,10 @@ class Scenario(Section):
 
         return fixed_timeline(self, table, seed)
 
+    def chosen(self, table: SampleTable, rows: np.ndarray, units: np.ndarray, seed: int) -> np.ndarray:
+        """Samples of a part (training, validation, tests, hold-out) that the scenario is about; others are not used."""
+        return rows
+
     def num_tasks(self, table: SampleTable, train: np.ndarray) -> int:
         """Number of tasks; `train` are the training samples of all clients."""
         return self.tasks

@@ -44,6 +44,8 @@ def compat_timeline(scenario: Scenario, table: SampleTable, seed: int, weights: 
         raise ConfigError("scenario.mode: compat needs a dataset with a stored train and test split")
     if scenario.by_environment:
         raise ConfigError("scenario.by_environment needs mode: fixed; the original's client counts can be zero (B7)")
+    own = np.arange(table.num_samples)
+    whole, pools = pools, {name: scenario.chosen(table, rows, own, seed) for name, rows in pools.items()}
     groups = scenario.find_groups(table, pools["train"])
     pools = {name: stream(seed, "compat", name).permutation(rows) for name, rows in pools.items()}
     kinds = scenario.client_kinds(seed, groups.num, scenario.clients)
@@ -51,7 +53,8 @@ def compat_timeline(scenario: Scenario, table: SampleTable, seed: int, weights: 
     num_tasks = scenario.num_tasks(table, pools["train"])
     splitter = TaskSplitter(scenario, table, groups, seed, num_tasks, weights)
     cut = [splitter.client(client, rows, pools) for client, rows in enumerate(clients)]
-    unused = _unused(pools, clients, cut)
+    unused = {f"{name}: beyond the scenario": len(rows) - len(pools[name]) for name, rows in whole.items()}
+    unused = {**unused, **_unused(pools, clients, cut)}
     return Timeline(
         tuple(parts[0] for parts in cut),
         tuple(parts[1] for parts in cut),
@@ -60,7 +63,7 @@ def compat_timeline(scenario: Scenario, table: SampleTable, seed: int, weights: 
         tuple(kind + scenario.suffix(client) for client, kind in enumerate(kinds)),
         groups.ids,
         groups.names,
-        unused,
+        {reason: count for reason, count in unused.items() if count},
         ("mode compat: counting rules of the original, with its flaws",),
     )
 
@@ -71,12 +74,11 @@ def _unused(
     """Reason -> samples that are in no task; all tests are in the hold-out."""
     drawn = np.unique(np.concatenate(clients))
     in_tasks = [np.unique(np.concatenate([rows for parts in cut for rows in parts[part]])) for part in (0, 1)]
-    unused = {
+    return {
         "train: never drawn": len(pools["train"]) - len(drawn),
         "train: drawn, but in no task": len(drawn) - len(in_tasks[0]),
         "validation: in no task": len(pools["validation"]) - len(in_tasks[1]),
     }
-    return {reason: count for reason, count in unused.items() if count}
 
 
 def split_clients(scenario: Scenario, groups: Groups, rows: Rows, kinds: Sequence[str], seed: int) -> list[Rows]:

@@ -25,9 +25,10 @@ RESERVE_TO_SKEWED = 0.3
 def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timeline:
     """See `Scenario.timeline`."""
     units = scenario.units(table)
-    parts, notes = _parts(scenario, table, units, seed)
+    whole, notes = _parts(scenario, table, units, seed)
+    parts = {name: scenario.chosen(table, rows, units, seed) for name, rows in whole.items()}
+    unused = Counter({f"{name}: beyond the scenario": len(whole[name]) - len(parts[name]) for name in whole})
     groups = scenario.find_groups(table, parts["train"])
-    unused: Counter[str] = Counter()
     for name in ("train", "validation", "test"):
         known = parts[name][groups.ids[parts[name]] >= 0]
         unused[f"{name}: in no demographic group"] = len(parts[name]) - len(known)

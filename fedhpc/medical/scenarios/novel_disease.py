@@ -12,10 +12,11 @@ from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 from fedhpc.medical.apportion import near_equal, whole_table
 from fedhpc.medical.groups import Groups
-from fedhpc.medical.scenarios._base import Scenario
+from fedhpc.medical.scenarios._base import Scenario, stream
 
 _RAPID, _SLOW = (0.0, 0.10, 0.50, 0.90), (0.0, 0.0, 0.10, 0.50)
 _PREVALENCE = Limits(at_least=0, below=1)
+_NOT_NEGATIVE = Limits(at_least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class NovelDisease(Scenario):
     novel_class: Annotated[int, Limits(at_least=-1), "index of the new class; -1: the last one"] = -1
     rapid_prevalence: Annotated[tuple[float, ...], _PREVALENCE, "per task; empty: 0, .1, .5, .9 or between"] = ()
     slow_prevalence: Annotated[tuple[float, ...], _PREVALENCE, "per task; empty: 0, 0, .1, .5 or between"] = ()
+    others_per_new: Annotated[float, _NOT_NEGATIVE, "other samples per one of the new class, in each part; 0: all"] = 0
 
     even_classes: ClassVar[bool] = True
 
@@ -49,6 +51,19 @@ class NovelDisease(Scenario):
             given = getattr(self, name)
             if given and len(given) != self.tasks:
                 raise ConfigError(f"{name} has {len(given)} numbers, tasks is {self.tasks}")
+
+    def chosen(self, table: SampleTable, rows: np.ndarray, units: np.ndarray, seed: int) -> np.ndarray:
+        """All units with the new class, and others in random order until there are `others_per_new` times as many."""
+        if not self.others_per_new:
+            return rows
+        _, unit, sizes = np.unique(units[rows], return_inverse=True, return_counts=True)
+        new = table.labels[rows] == self.novel(table.num_classes)
+        always = np.bincount(unit[new], minlength=len(sizes)) > 0
+        order = stream(seed, "others").permutation(len(sizes))
+        order = order[~always[order]]
+        room = self.others_per_new * new.sum() - (sizes[always].sum() - new.sum())
+        taken = order[np.cumsum(sizes[order]) - sizes[order] < room]
+        return rows[always[unit] | np.isin(unit, taken)]
 
     def novel(self, num_classes: int) -> int:
         """Index of the new class.
