@@ -144,7 +144,8 @@ def test_diff_names_dotted_keys(write):
         ("local: {epochs: 1, steps: 2}", ["local.steps (2) and epochs (1) exclude each other"]),
         ("local: {objective: erms}", ["local.objective must be one of", "did you mean 'erm'?"]),
         ("local: 3", ["local is a section", "got 3"]),
-        ("algorithm: fedavg", ["algorithm is a section", "'fedavg'"]),
+        ("algorithm: [fedavg]", ["algorithm is a section", "'fedavg'"]),
+        ("algorithm: fedagv", ["algorithm.name must be one of", "did you mean 'fedavg'"]),
         ("algorithm: {name: fedavgg}", ["algorithm.name must be one of", "did you mean 'fedavg'?"]),
         ("algorithm: {name: [fedavg]}", ["algorithm.name must be one of"]),
         (

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from jsonargparse import ArgumentError, ArgumentParser
 
 from fedhpc import registry
-from fedhpc.config.options import guess, merge_options, parse_options
+from fedhpc.config.options import guess, merge_options, named_options, named_plugins, parse_options
 from fedhpc.config.schema import Key, Plugin, describe, keys_of
 from fedhpc.config.yamltext import read_yaml
 from fedhpc.errors import ConfigError, nearest
@@ -45,8 +45,8 @@ class _Builder:
     def __init__(self, kind: type[Any], source: str, tree: Mapping[str, Any], options: Mapping[str, str]) -> None:
         self.kind = kind
         self.source = source
-        self.tree = tree
-        self.options = options
+        self.tree = named_plugins(kind, tree)
+        self.options = named_options(kind, options)
 
     def build(self) -> Any:
         return self._object(self.kind, "", merge_options(self.tree, self.options), None)

@@ -54,6 +54,35 @@ def merge_options(tree: Mapping[str, Any], options: Mapping[str, str]) -> dict[s
     return merged
 
 
+def named_plugins(kind: type[Any], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a file's tree in which the bare name of a plug-in (`recipe: cb`) is a section (`{name: cb}`)."""
+    named = copy_sections(tree)
+    for path, key in plugin_sections(kind):
+        *parents, last = path.split(".")
+        place: Any = named
+        for parent in parents:
+            place = place.get(parent) if isinstance(place, dict) else None
+        if isinstance(place, dict) and isinstance(place.get(last), str):
+            place[last] = {key: place[last]}
+    return named
+
+
+def named_options(kind: type[Any], options: Mapping[str, str]) -> dict[str, str]:
+    """The same for options: `--recipe cb` is `--recipe.name cb`; the last of a key wins."""
+    keys = dict(plugin_sections(kind))
+    return {f"{path}.{keys[path]}" if path in keys else path: text for path, text in options.items()}
+
+
+def plugin_sections(kind: type[Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted path of every plug-in section of a kind of configuration, and its key that names the plug-in."""
+    for key in keys_of(kind):
+        where = f"{path}.{key.name}" if path else key.name
+        if key.plugin:
+            yield where, key.plugin.key
+        elif key.section:
+            yield from plugin_sections(key.section, where)
+
+
 def copy_sections(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Copy nested mappings; values are shared."""
     return {k: copy_sections(v) if isinstance(v, Mapping) else v for k, v in tree.items()}
