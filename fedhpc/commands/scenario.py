@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedhpc.errors import DONE, FedhpcError
+from fedhpc.commands._configs import is_medical, load_run
+from fedhpc.errors import DONE, ConfigError, FedhpcError
+
+if TYPE_CHECKING:
+    from fedhpc.medical.config import MedicalConfig
 
 TAKES_OVERRIDES = True
 HELP = """Show how a medical scenario divides a dataset: clients x tasks x groups x classes.
@@ -14,14 +20,14 @@ HELP = """Show how a medical scenario divides a dataset: clients x tasks x group
 example:
   fedhpc scenario configs/smoke/medical/cb.yaml --scenario.clients 10 --out runs/scenario
 
-Any key of the configuration can be given as an option: --section.key value. With --out the table is also written as
-text and JSON, with plots.
+Of a study its first run is shown. Any key of the configuration can be given as an option: --section.key value. With
+--out the table is also written as text and JSON, with plots.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
-    parser.add_argument("config", metavar="CONFIG", help="YAML file of a medical run")
+    parser.add_argument("config", metavar="CONFIG", help="YAML file of a medical run, or of a study")
     parser.add_argument("--out", metavar="DIR", type=Path, help="write scenario.txt, scenario.json and plots there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--contrast", action="store_true", help="with --out: contrast.json and its plot, by groups")
@@ -30,10 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
     from fedhpc.data.stores import open_store
-    from fedhpc.medical.config import load_medical
     from fedhpc.medical.describe import scenario_tree, text_table
 
-    config = load_medical(args.config, overrides)
+    config = _configuration(args.config, overrides)
     store = open_store(config.data.dataset, config.data.root)
     values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
     timeline = config.scenario.timeline(store.table, config.seed).named(values)
@@ -57,6 +62,21 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if not args.json:
         print(f"\nwritten to {args.out}: {', '.join(sorted(files))}")
     return DONE
+
+
+def _configuration(path: str, overrides: list[str]) -> MedicalConfig:
+    """The configuration of a medical run; of a study, that of its first run."""
+    from fedhpc.config import plan_study, read_yaml
+    from fedhpc.medical.config import load_medical
+
+    if "runs" not in read_yaml(path):
+        return load_medical(path, overrides)
+    planned = plan_study([path], overrides, load_run)
+    first = planned[0]
+    if not is_medical(first.config):
+        raise ConfigError(f"{path}: its first run, {first.name}, is no medical run (no scenario)")
+    print(f"fedhpc: note: {path} is a study of {len(planned)} runs, this is {first.name}", file=sys.stderr)
+    return first.config
 
 
 def _write(out: Path, files: dict[str, bytes]) -> None:

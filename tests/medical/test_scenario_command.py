@@ -46,6 +46,17 @@ def test_json_is_the_same_as_the_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert printed == json.loads((tmp_path / "scenario.json").read_text())
 
 
+def test_of_a_study_the_first_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    smoke = REPOSITORY / "configs" / "smoke"
+    assert call(str(smoke / "medical.yaml"), "--scenario.clients", "3") == 0
+    shown = capsys.readouterr()
+    assert "3 clients, 4 tasks" in shown.out
+    assert "a study of 16 runs, this is erm-seed0" in shown.err
+    (tmp_path / "study.yaml").write_text(f"runs: [{smoke / 'fedavg.yaml'}]\n")
+    assert call(str(tmp_path / "study.yaml")) == 2
+    assert "is no medical run" in capsys.readouterr().err
+
+
 def test_too_many_clients_end_with_code_2_and_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(CONFIG, "--scenario.clients", "200") == 2
     assert "training samples for 4 tasks" in capsys.readouterr().err
