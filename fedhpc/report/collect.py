@@ -17,6 +17,8 @@ from fedhpc.report.tally import Collective, Evaluation, Tally
 from fedhpc.runs.records import read_records
 
 CONFIG, DONE, METRICS, ENVIRONMENT = "config.yaml", "done", "metrics.jsonl", "environment.json"
+_PLAN, _FOREIGN = "plan.json", "results.jsonl"
+"""What sweeps have: ours, and each run of DomainBed's (see `report.trial_files` and `report.original`)."""
 _DEPTH = 2
 
 Status = Literal["finished", "unfinished", "damaged"]
@@ -104,13 +106,22 @@ def find_runs(directories: Sequence[Path]) -> list[Path]:
         if not runs:
             raise ConfigError(
                 f"{directory}: holds no run (a run directory has {CONFIG}, {METRICS} and, at the end, {DONE})"
+                f"{_sweeps_in(directory)}"
             )
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
+def _sweeps_in(directory: Path) -> str:
+    """Words about the sweeps in a directory, ours and DomainBed's; none where there are none."""
+    found = [p for p in sorted(directory.iterdir()) if (p / _PLAN).is_file() or any(p.glob(f"*/{_FOREIGN}"))]
+    return f"; of sweeps, report on one at a time: {', '.join(map(str, found))}" if found else ""
+
+
 def _runs_in(directory: Path, depth: int) -> Iterator[Path]:
+    if (directory / _FOREIGN).is_file():
+        return
     if any((directory / name).is_file() for name in (CONFIG, METRICS, DONE)):
         yield directory
     elif depth > 0:

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fedhpc.errors import ConfigError, FedhpcError
-from fedhpc.report.names import theirs
-from fedhpc.report.results import Figure
-from fedhpc.report.sweep_tables import csv_report, explanations, json_report, latex_report, selected_jobs, text_report
+from fedhpc.report.names import ENVIRONMENTS, environment_labels, theirs
+from fedhpc.report.results import Figure, Row, Table
+from fedhpc.report.sweep_tables import (
+    csv_report,
+    explanations,
+    in_latex,
+    json_report,
+    latex_report,
+    selected_jobs,
+    text_report,
+)
 from fedhpc.report.sweeps import SweepResults, load, results
 
 Style = Literal["fedhpc", "domainbed"]
@@ -132,20 +140,39 @@ def original_tables(found: SweepResults, name: str, latex: bool) -> str:
     method = f"model selection method: {found.criteria[name].title}"
     show = partial(original_figure, latex=latex)
     parts = []
-    for table in found.tables[name]:
-        rows = [[_label(r.algorithm), *(show(c.figure) for c in r.cells), _mean(r.mean)] for r in table.rows]
-        head = ["Algorithm", *table.environments, "Avg"]
+    for table, kept in _recorded(found, name):
+        rows = [[theirs(r.algorithm), *(show(c.figure) for c in r.cells), _mean(r.mean)] for r in kept]
         title = theirs(table.dataset)
+        head = ["Algorithm", *_labels(found, table), "Avg"]
         parts.append(_layout(head, rows, _WIDTH, latex, title if latex else f"Dataset: {title}, {method}"))
     means = found.averages[name]
-    rows = [[_label(a), *(show(f) for f in figures), _mean(means.mean(figures))] for a, figures in means.rows]
-    head = ["Algorithm", *(theirs(d) for d in means.datasets), "Avg"]
+    recorded = {table.dataset: {r.algorithm for r in kept} for table, kept in _recorded(found, name)}
+    head, rows = ["Algorithm", *map(theirs, recorded), "Avg"], []
+    for algorithm, all_figures in means.rows:
+        if any(algorithm in algorithms for algorithms in recorded.values()):
+            figures = [f for dataset, f in zip(means.datasets, all_figures, strict=True) if dataset in recorded]
+            rows.append([theirs(algorithm), *map(show, figures), _mean(means.mean(figures))])
     parts.append(_layout(head, rows, _AVERAGES_WIDTH, latex, "Averages" if latex else f"Averages, {method}"))
     return "".join(parts)
 
 
-def _label(algorithm: str) -> str:
-    return theirs(algorithm)
+def _recorded(found: SweepResults, name: str) -> list[tuple[Table, list[Row]]]:
+    """Tables with the rows that have records: the original knows no plan."""
+    seen = {(t.dataset, t.algorithm) for t in found.sweep.trials}
+    tables = [
+        (t, [r for r in t.rows if (t.dataset, r.algorithm) in seen or any(c.choices for c in r.cells)])
+        for t in found.tables[name]
+    ]
+    return [(table, rows) for table, rows in tables if rows]
+
+
+def _labels(found: SweepResults, table: Table) -> tuple[str, ...]:
+    """The original's short names of a table's environments; ours where it does not know the dataset."""
+    count = len(found.sweep.labels(table.dataset))
+    labels = environment_labels(table.dataset, count)
+    if len(labels) != count or len(table.environments) != count or table.dataset not in ENVIRONMENTS:
+        return table.environments
+    return labels
 
 
 def original_figure(figure: Figure, latex: bool) -> str:
@@ -163,12 +190,13 @@ def _layout(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, late
     if not latex:
         lines = ["", f"-------- {title}", *(_plain_line(line, width) for line in [head, *rows])]
         return "\n".join(lines) + "\n"
-    bold = [rf"\textbf{{{cell}}}".replace("%", r"\%") for cell in head]
+    bold = [rf"\textbf{{{in_latex(cell)}}}" for cell in head]
+    body = [[in_latex(name), *figures] for name, *figures in rows]
     return "\n".join(
         [
-            "", rf"\subsubsection{{{title}}}", "", r"\begin{center}", r"\adjustbox{max width=\textwidth}{%",
+            "", rf"\subsubsection{{{in_latex(title)}}}", "", r"\begin{center}", r"\adjustbox{max width=\textwidth}{%",
             rf"\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}", r"\toprule", _latex_line(bold, width), r"\midrule",
-            *(_latex_line(row, width) for row in rows), r"\bottomrule", r"\end{tabular}}", r"\end{center}", "",
+            *(_latex_line(row, width) for row in body), r"\bottomrule", r"\end{tabular}}", r"\end{center}", "",
         ]
     )  # fmt: skip
 
@@ -178,4 +206,5 @@ def _plain_line(cells: Sequence[str], width: int) -> str:
 
 
 def _latex_line(cells: Sequence[str], width: int) -> str:
-    return " & ".join(f"{cell[:width]:<{width}}" for cell in cells) + r" \\"
+    """Cells side by side. The original cuts them as in text, which leaves a long name's brace open."""
+    return " & ".join(f"{cell:<{width}}" for cell in cells) + r" \\"

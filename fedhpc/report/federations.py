@@ -110,7 +110,10 @@ def federated_results(sweep: SweepRecords, names: Sequence[str] | None = None, c
     together = replace(sweep, trials=tuple(map(pooled, sweep.trials)), planned=tuple(map(pooled, sweep.planned)))
     best = results(together, names, compat)
     tables = {name: tuple(map(_with_rows, found.tables[name], best.tables[name])) for name in found.tables}
-    means = {name: averages(tables[name], name, whole=not compat) for name in tables}
+    means = {}
+    for name in tables:
+        mean = averages(tables[name], name, whole=not compat)
+        means[name] = replace(mean, rows=tuple(sorted(mean.rows, key=lambda row: row[0] == BEST_OF_ALL)))
     return replace(found, tables=tables, averages=means)
 
 

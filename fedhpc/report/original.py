@@ -26,6 +26,9 @@ from fedhpc.seeding import text_hash
 RESULTS, DONE = "results.jsonl", "done"
 _METRICS = {"step_seconds": "step_time", "memory_gib": "mem_gb"}
 """Our names of quantities where DomainBed has another; the rest (loss, penalty, epoch, ...) are the same."""
+_STEPS, _FREQ = 5001, 300
+_CHECKPOINT_FREQ = {"colored_mnist": 100, "rotated_mnist": 100, "domain_net": 1000}
+"""What DomainBed's datasets ask for where a command does not: steps, and steps between two evaluations."""
 _RUN_ARGUMENTS = ("dataset", "algorithm", "test_envs", "holdout_fraction", "hparams_seed", "data_dir", "task",
                   "trial_seed", "seed")  # fmt: skip
 
@@ -113,6 +116,7 @@ def original_trial(records: list[dict[str, Any]], run: str, finished: bool) -> T
             checkpoints=tuple(_checkpoint(record) for record in records),
             hparams=records[0].get("hparams", {}),
             finished=finished,
+            diverged=any(key.endswith("loss") and not math.isfinite(value) for key, value in records[-1].items()),
         )
     except (KeyError, TypeError) as error:
         raise FedhpcError(f"{run}/{RESULTS}: a record lacks {error}") from None
@@ -165,6 +169,14 @@ def run_command(arguments: Mapping[str, Any], out: str) -> str:
 def export_original(sweep: Path, out: Path, data_dir: str = "") -> int:
     """Write the finished trials of one of our sweeps as folders that DomainBed's scripts read; returns how many.
 
+    A folder has the name that DomainBed's own sweep gives the run, so that its `sweep launch` with the same choices,
+    `--data_dir` and `--output_dir` takes the run for done and goes on with the rest.
+
+    Args:
+        sweep: the sweep's folder.
+        out: where the folders go; empty or not there.
+        data_dir: `--data_dir` of the original's sweep, a part of each run's name.
+
     Raises:
         ConfigError: the target holds something already.
         FedhpcError: it cannot be written.
@@ -182,17 +194,29 @@ def export_original(sweep: Path, out: Path, data_dir: str = "") -> int:
 
 def _export(folder: Path, out: Path, data_dir: str) -> None:
     done = read_done(folder)
-    arguments = run_arguments({"holdout_fraction": 0.2, **done["spec"]}, data_dir)
+    spec = {"holdout_fraction": 0.2, **done["spec"]}
+    arguments = run_arguments({**spec, **_given(spec)}, data_dir)
     target = out / run_name(arguments)
     target.mkdir(parents=True)
+    freq = spec.get("checkpoint_freq")
     args = {
         "hparams": None, "steps": None, "save_model_every_checkpoint": False, "skip_model_save": True,
-        "uda_holdout_fraction": 0, **arguments, "checkpoint_freq": done["spec"].get("checkpoint_freq"),
-        "output_dir": target.name,
+        "uda_holdout_fraction": 0, **arguments, "output_dir": str(target),
+        "checkpoint_freq": None if freq == _CHECKPOINT_FREQ.get(spec["dataset"], _FREQ) else freq,
     }  # fmt: skip
     rows = original_records(read_records(folder / METRICS), args, done["hparams"])
     (target / RESULTS).write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows), encoding="utf-8")
     (target / DONE).write_text("done", encoding="utf-8")
+
+
+def _given(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user of DomainBed would have had to give: a JSON text of hyperparameters, steps other than its own."""
+    hparams = spec.get("hparams")
+    steps = spec.get("steps")
+    return {
+        "hparams": json.dumps(hparams) if hparams else None,
+        "steps": None if steps == _STEPS else steps,
+    }
 
 
 def original_records(

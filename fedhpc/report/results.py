@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,7 @@ class SweepRecords:
         about: code version, profile and the like, for captions.
         command: how a list of trials is run; the ids follow it, separated by commas. Empty without a plan.
         problems: damaged records, one line each.
+        failed: why planned trials that are not finished have raised: by id, the last line of the newest traceback.
     """
 
     source: str
@@ -68,6 +69,7 @@ class SweepRecords:
     about: Mapping[str, str] | None = None
     command: str = ""
     problems: tuple[str, ...] = ()
+    failed: Mapping[str, str] | None = None
 
     @property
     def num_records(self) -> int:
@@ -122,12 +124,15 @@ class Cell:
         figure: over the trial seeds that have a choice.
         choices: by trial seed.
         missing: planned trials that the criterion needs here and that are not finished.
+        defaults: the same with hparams seed 0 as the only candidate: hyperparameters that do not differ between trials,
+            so that its error has no part in theirs.
     """
 
     test_env: int
     figure: Figure
     choices: Mapping[int, Choice]
     missing: tuple[PlannedTrial, ...] = ()
+    defaults: Figure = Figure(None, None, 0)
 
 
 @dataclass(frozen=True)
@@ -184,8 +189,7 @@ def tables(sweep: SweepRecords, criterion: Criterion, name: str) -> list[Table]:
     found = []
     for dataset in sweep.datasets():
         labels = sweep.labels(dataset)
-        sets = {frozenset(t.test_envs) for t in sweep.planned if t.dataset == dataset}
-        envs = [e for e in range(len(labels)) if _is_planned(criterion, e, len(labels), sets)]
+        envs = range(len(labels)) if criterion.compat else planned_environments(sweep, criterion, dataset)
         rows = []
         for algorithm in sweep.algorithms():
             group = groups.get((dataset, algorithm), {})
@@ -208,9 +212,11 @@ def _grouped(trials: Iterable[TrialRecords]) -> dict[tuple[str, str], dict[int, 
     return groups
 
 
-def _is_planned(criterion: Criterion, env: int, num_environments: int, sets: Set[frozenset[int]]) -> bool:
-    """Whether a test environment has a column: its trials are planned, or there is no plan."""
-    return not sets or all(frozenset(need) in sets for need in criterion.needs(env, num_environments))
+def planned_environments(sweep: SweepRecords, criterion: Criterion, dataset: str) -> list[int]:
+    """The test environments whose trials, all that a criterion needs for them, are planned; without a plan all."""
+    count = len(sweep.labels(dataset))
+    sets = {frozenset(t.test_envs) for t in sweep.planned if t.dataset == dataset}
+    return [e for e in range(count) if not sets or all(frozenset(n) in sets for n in criterion.needs(e, count))]
 
 
 def _cell(
@@ -220,11 +226,18 @@ def _cell(
     group: Mapping[int, Sequence[TrialRecords]],
     open_trials: Sequence[PlannedTrial],
 ) -> Cell:
-    chosen = {seed: criterion.choose(trials, test_env) for seed, trials in group.items()}
-    choices = {seed: choice for seed, choice in chosen.items() if choice is not None}
+    choices = _choices(criterion, test_env, group)
+    plain = {seed: [t for t in trials if t.hparams_seed == 0] for seed, trials in group.items()}
+    defaults = Figure.of([c.test for c in _choices(criterion, test_env, plain).values()])
     needs = {frozenset(need) for need in criterion.needs(test_env, num_environments)}
     missing = tuple(t for t in open_trials if frozenset(t.test_envs) in needs)
-    return Cell(test_env, Figure.of([c.test for c in choices.values()]), choices, missing)
+    return Cell(test_env, Figure.of([c.test for c in choices.values()]), choices, missing, defaults)
+
+
+def _choices(criterion: Criterion, test_env: int, group: Mapping[int, Sequence[TrialRecords]]) -> dict[int, Choice]:
+    """What a criterion chooses, by trial seed; seeds without a choice are absent."""
+    chosen = {seed: criterion.choose(trials, test_env) for seed, trials in group.items()}
+    return {seed: choice for seed, choice in chosen.items() if choice is not None}
 
 
 def averages(found: Sequence[Table], name: str, whole: bool) -> Averages:

@@ -56,6 +56,7 @@ class TrialRecords:
         checkpoints: in the order of the records.
         hparams: the hyperparameters.
         finished: whether it ran to its end.
+        diverged: whether its last loss, or its model, is not finite.
     """
 
     run: str
@@ -67,6 +68,7 @@ class TrialRecords:
     checkpoints: tuple[Checkpoint, ...]
     hparams: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = True
+    diverged: bool = False
 
 
 @dataclass(frozen=True)

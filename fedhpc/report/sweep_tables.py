@@ -15,15 +15,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import fedhpc
-from fedhpc.report.results import Figure, PlannedTrial, Row, Table
+from fedhpc.report.published import CONDITIONS, published_mean
+from fedhpc.report.results import Cell, Figure, Row, Table
 from fedhpc.report.selection import Choice
+from fedhpc.report.sweep_notes import INCOMPLETE, missing_notes, missing_trials, remarks, rerun_command
 from fedhpc.report.sweeps import SweepResults
 
 FORMAT = 1
-MISSING, INCOMPLETE = "-", "*"
-_LONGEST_LIST = 20
-_FEW_CANDIDATES = 5
-_LATEX = str.maketrans({"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "±": r"$\pm$"})
+MISSING = "-"
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
+    }
+)  # fmt: skip
 
 
 def text_report(found: SweepResults) -> str:
@@ -32,7 +37,8 @@ def text_report(found: SweepResults) -> str:
     for name, criterion in found.criteria.items():
         grids = [_grid(lines) for lines in _tables(found, name)]
         parts += [f"\n{title}, selected by {criterion.title}\n{grid}" for title, grid in grids]
-    notes = [*missing_notes(found), *_remarks(found)]
+    parts += [f"\n{title}\n{grid}" for title, grid in map(_grid, _comparisons(found))]
+    notes = [*missing_notes(found), *remarks(found)]
     return "\n".join([*parts, *(["", *notes] if notes else [])]) + "\n"
 
 
@@ -65,6 +71,25 @@ def _tables(found: SweepResults, name: str) -> Iterator[tuple[str, list[list[str
         yield "all datasets", lines
 
 
+def _comparisons(found: SweepResults) -> Iterator[tuple[str, list[list[str]]]]:
+    """Published means of what the sweep has, and how far it is from them; nothing where there are none."""
+    for name, criterion in found.criteria.items():
+        means: dict[str, dict[str, str]] = {}
+        for table in found.tables[name]:
+            for row in table.rows:
+                published = published_mean(name, table.dataset, row.algorithm)
+                if published is not None:
+                    away = "" if row.mean is None else f" ({row.mean - published:+.1f})"
+                    means.setdefault(row.algorithm, {})[table.dataset] = f"{published:.1f}{away}"
+        datasets = [t.dataset for t in found.tables[name] if any(t.dataset in cells for cells in means.values())]
+        if datasets:
+            rows = [[algorithm, *(cells.get(d, MISSING) for d in datasets)] for algorithm, cells in means.items()]
+            title = (
+                f"published means, selected by {criterion.title} ({CONDITIONS}); in brackets how far this is from them"
+            )
+            yield title, [["algorithm", *datasets], *rows]
+
+
 def show(figure: Figure, incomplete: bool = False) -> str:
     """A figure as text; a star marks one that planned trials are missing behind."""
     mark = INCOMPLETE if incomplete else ""
@@ -87,42 +112,9 @@ def _grid(table: tuple[str, list[list[str]]]) -> tuple[str, str]:
     return title, "\n".join(line.rstrip() for line in shown)
 
 
-def missing_trials(found: SweepResults) -> list[PlannedTrial]:
-    """Planned trials without which a cell of some criterion is incomplete, in the order of the plan."""
-    ids = {t.id for tables in found.tables.values() for table in tables for row in table.rows for t in row.missing}
-    return [t for t in found.sweep.planned if t.id in ids]
-
-
-def missing_notes(found: SweepResults) -> list[str]:
-    """Which trials are missing, and the command that runs them."""
-    trials = missing_trials(found)
-    if not trials:
-        return []
-    ids = ",".join(t.id for t in trials)
-    command = found.sweep.command
-    if len(trials) > _LONGEST_LIST or len(trials) == len(found.sweep.planned):
-        command, ids = command.removesuffix("--only").rstrip(), ""
-    lines = [f"{INCOMPLETE} {len(trials)} trials are missing{'; run them with:' if command else ''}"]
-    lines += [f"  {command} {ids}".rstrip()] if command else []
-    shown = trials[:_LONGEST_LIST]
-    lines += [
-        f"  {t.id}: {t.algorithm} on {t.dataset}, test environments {list(t.test_envs)}, hparams seed "
-        f"{t.hparams_seed}, trial {t.trial_seed}{': ' + t.command if t.command else ''}"
-        for t in shown
-    ]
-    if len(trials) > len(shown):
-        lines.append(f"  and {len(trials) - len(shown)} more: see the tables' 'missing' in the JSON")
-    return lines
-
-
-def _remarks(found: SweepResults) -> Iterator[str]:
-    yield from (f"damaged and not counted: {problem}" for problem in found.sweep.problems)
-    candidates = len({t.hparams_seed for t in found.sweep.trials})
-    if 0 < candidates < _FEW_CANDIDATES:
-        yield (
-            f"each choice is among {candidates} hyperparameter draws (published tables: 20); single draws of some "
-            "algorithms, DANN above all, do not converge"
-        )
+def in_latex(text: str) -> str:
+    """A text as LaTeX prints it."""
+    return text.translate(_LATEX)
 
 
 def latex_report(found: SweepResults) -> str:
@@ -130,7 +122,7 @@ def latex_report(found: SweepResults) -> str:
     parts = ["".join(f"% {line}\n" for line in _head(found))]
     for name, criterion in found.criteria.items():
         for title, lines in _tables(found, name):
-            head, *body = ([cell.translate(_LATEX) for cell in line] for line in lines)
+            head, *body = ([in_latex(cell) for cell in line] for line in lines)
             rows = [" & ".join(row) + r" \\" for row in body]
             parts.append(
                 "\n".join(
@@ -165,7 +157,7 @@ def _csv_choice(choice: Choice | None) -> list[Any]:
     return [choice.test, choice.validation, choice.hparams_seed, choice.step, choice.run, hparams]
 
 
-def _cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Any, str]]:
+def _cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Cell, str]]:
     for table in found.tables[name]:
         for row in table.rows:
             for cell, label in zip(row.cells, table.environments, strict=True):
@@ -187,8 +179,12 @@ def json_tree(found: SweepResults) -> dict[str, Any]:
         "tables": [_table_tree(t) for tables in found.tables.values() for t in tables],
         "averages": [_averages_tree(found, name) for name in found.criteria],
         "missing": [dataclasses.asdict(t) for t in missing_trials(found)],
+        "failed": dict(sweep.failed or {}),
+        "diverged": [t.run for t in sweep.trials if t.diverged],
         "command": sweep.command,
+        "rerun": rerun_command(found, missing_trials(found)),
         "problems": list(sweep.problems),
+        "remarks": list(remarks(found)),
     }
 
 
@@ -198,7 +194,15 @@ def json_report(found: SweepResults) -> str:
 
 
 def _table_tree(table: Table) -> dict[str, Any]:
-    rows = [{"algorithm": r.algorithm, "cells": [_cell_tree(c) for c in r.cells], "mean": r.mean} for r in table.rows]
+    rows = [
+        {
+            "algorithm": r.algorithm,
+            "cells": [_cell_tree(c) for c in r.cells],
+            "mean": r.mean,
+            "published_mean": published_mean(table.criterion, table.dataset, r.algorithm),
+        }
+        for r in table.rows
+    ]
     return {
         "dataset": table.dataset,
         "criterion": table.criterion,
@@ -207,11 +211,12 @@ def _table_tree(table: Table) -> dict[str, Any]:
     }
 
 
-def _cell_tree(cell: Any) -> dict[str, Any]:
+def _cell_tree(cell: Cell) -> dict[str, Any]:
     choices = [{"trial_seed": seed, **dataclasses.asdict(choice)} for seed, choice in cell.choices.items()]
     return {
         "test_env": cell.test_env,
         **dataclasses.asdict(cell.figure),
+        "defaults": dataclasses.asdict(cell.defaults),
         "choices": choices,
         "missing": [t.id for t in cell.missing],
     }
@@ -240,10 +245,20 @@ def explanations(found: SweepResults) -> Iterator[str]:
         for table, row, cell, label in _cells(found, name):
             yield f"{row.algorithm} on {table.dataset}, test environment {label}, {criterion.title}:"
             yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
+            if cell.defaults.num_trials and _draws(cell):
+                yield (
+                    f"  {show(cell.figure)} among all draws, whose error is that of draws and training; "
+                    f"{show(cell.defaults)} with the defaults in every trial, whose error is that of training alone"
+                )
             if cell.missing:
                 yield f"  {len(cell.missing)} trials are missing: {', '.join(t.id for t in cell.missing)}"
             elif not cell.choices:
-                yield "  nothing to choose from"
+                yield "  nothing to choose from: no trial has what this criterion chooses by"
+
+
+def _draws(cell: Cell) -> bool:
+    """Whether other draws than the defaults were chosen, in more than one trial."""
+    return len(cell.choices) > 1 and any(choice.hparams_seed for choice in cell.choices.values())
 
 
 def _explain(choice: Choice, table: Table) -> str:
@@ -263,14 +278,14 @@ def _percent(value: float) -> str:
 
 
 def selected_jobs(found: SweepResults) -> str:
-    """A shell script that trains the chosen models again, one command per criterion; a comment without a plan."""
+    """A shell script that trains the chosen models again and keeps them, one command per criterion."""
     ids = {t.run: t.id for t in found.sweep.planned} if found.sweep.command else {}
     lines = ["#!/bin/sh", "# Trains the chosen models of each criterion again, in a folder of their own: sh FILE OUT"]
     if not ids:
         return "\n".join([*lines, "# The sweep has no plan; its runs are named in sweep.csv."]) + "\n"
     config = found.sweep.command.split(" --out ", 1)[0]
     for name in found.criteria:
-        runs = [c.run for _, _, cell, _ in _cells(found, name) for c in cell.choices.values()]
-        chosen = list(dict.fromkeys(ids[run] for run in runs if run in ids))
+        choices = [c for _, _, cell, _ in _cells(found, name) for c in cell.choices.values()]
+        chosen = list(dict.fromkeys(f"{ids[c.run]}@{c.step}" for c in choices if c.run in ids))
         lines.append(f'{config} --out "$1" --only {",".join(chosen)}' if chosen else f"# {name}: nothing was chosen")
     return "\n".join(lines) + "\n"

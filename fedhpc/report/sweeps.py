@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedhpc.errors import ConfigError
@@ -58,8 +58,6 @@ def results(sweep: SweepRecords, names: Sequence[str] | None = None, compat: boo
         compat: follow DomainBed's rules instead of ours (see `report.selection`).
     """
     chosen = criteria(names or sweep.criteria or None, compat)
-    if compat:  # the original knows no plan
-        sweep = replace(sweep, planned=())
     found = {name: tuple(tables(sweep, criterion, name)) for name, criterion in chosen.items()}
     means = {name: averages(found[name], name, whole=not compat) for name in found}
     return SweepResults(sweep, chosen, found, means, compat)

@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from fedhpc.report.selection import Checkpoint, TrialRecords
 from fedhpc.runs.records import Record, read_records
 
 FORMAT = 1
-PLAN, CONFIG, TRIALS, METRICS, DONE = "plan.json", "sweep.yaml", "trials", "metrics.jsonl", "done"
+PLAN, CONFIG, TRIALS, METRICS, DONE, QUEUE = "plan.json", "sweep.yaml", "trials", "metrics.jsonl", "done", "queue"
 TRAIN, VALIDATION, TEST, ORACLE = "train_accuracy", "validation_accuracy", "test_accuracy", "oracle_accuracy"
 LARGER, SMALLER = (TRAIN, TEST), (VALIDATION, ORACLE)
 _AXES = ("id", "run", "dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed")
@@ -48,9 +49,10 @@ def plan_text(
     environments: Mapping[str, Sequence[str]],
     criteria: Sequence[str],
     about: Mapping[str, str],
+    more: Mapping[str, Any] | None = None,
 ) -> str:
-    """The content of plan.json; one line a trial."""
-    head = {"format": FORMAT, "criteria": list(criteria), "about": dict(about)}
+    """The content of plan.json; one line a trial. `more` are further keys, which readers may pass over."""
+    head = {"format": FORMAT, "criteria": list(criteria), "about": dict(about), **(more or {})}
     head["environments"] = {name: list(labels) for name, labels in environments.items()}
     rows = ",\n".join(json.dumps([getattr(t, axis) for axis in _AXES]) for t in trials)
     return f'{json.dumps(head)[:-1]}, "axes": {json.dumps(_AXES)}, "trials": [\n{rows}\n]}}\n'
@@ -98,10 +100,27 @@ def read_sweep(directory: Path) -> SweepRecords:
             trials.append(read_trial(done.parent, directory))
         except FedhpcError as error:
             problems.append(str(error))
-    return SweepRecords(
-        plan.source, tuple(trials), plan.planned, plan.environments, plan.criteria, plan.about, plan.command,
-        tuple(problems),
-    )  # fmt: skip
+    finished = {t.run for t in trials}
+    failed = _failures(directory, {t.id for t in plan.planned if t.run not in finished})
+    return replace(plan, trials=tuple(trials), problems=tuple(problems), failed=failed)
+
+
+def _failures(directory: Path, ids: Set[str]) -> dict[str, str]:
+    """Why trials have raised: the last line of the newest traceback, by id; the queue's names are `<id>.<n>.failed`."""
+    newest: dict[str, int] = {}
+    for path in (directory / QUEUE).glob("*.failed"):
+        trial, number = path.name.split(".")[:2]
+        if trial in ids and number.isdecimal():
+            newest[trial] = max(newest.get(trial, 0), int(number))
+    return {trial: _last_line(directory / QUEUE / f"{trial}.{n}.failed") for trial, n in sorted(newest.items())}
+
+
+def _last_line(path: Path) -> str:
+    try:
+        trace = str(json.loads(path.read_text(encoding="utf-8"))["traceback"])
+        return trace.strip().splitlines()[-1]
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return "no traceback is known"
 
 
 def _finished(directory: Path, planned: Iterable[PlannedTrial]) -> Iterator[Path]:
@@ -136,6 +155,7 @@ def read_trial(folder: Path, sweep: Path) -> TrialRecords:
             trial_seed=spec["trial_seed"],
             checkpoints=checkpoints(read_records(folder / METRICS), int(done["num_environments"])),
             hparams=done["hparams"],
+            diverged=bool(done.get("diverged", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, FedhpcError):

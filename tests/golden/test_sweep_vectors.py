@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedhpc.report.names import ENVIRONMENTS, ours
-from fedhpc.report.original import original_records, original_trial, run_arguments, run_command, run_name
+from fedhpc.report.original import (
+    export_original,
+    original_records,
+    original_trial,
+    run_arguments,
+    run_command,
+    run_name,
+)
 from fedhpc.report.selection import criteria
 from fedhpc.report.trial_files import ORACLE, TEST, TRAIN, VALIDATION
 from fedhpc.runs.records import Record
-from fedhpc.sweep.trials import Axes, SweepDataset, enumerate_trials, needed_test_envs, singles_and_pairs
+from fedhpc.sweep.trials import Axes, SweepDataset, TrialSpec, enumerate_trials, needed_test_envs, singles_and_pairs
 from tests.golden.domainbed_cases import Case, parametrize
+from tests.report.own_sweep import write_sweep
 
 ALGORITHMS = ["erm", "irm", "groupdro", "mixup", "mldg", "coral", "mmd", "dann", "cdann"]
 COUNTED = re.compile(r"jobs_(\d+)alg_(\d+)trials_(\d+)hp")
@@ -55,8 +64,36 @@ def test_job_lists_are_the_original_to_the_letter(sweep_jobs_case: Case) -> None
             assert run_command(args, "OUT") == job["command"]
 
 
+def test_an_export_has_the_folders_of_the_original_sweep(sweep_jobs_case: Case, tmp_path: Path) -> None:
+    """So that its script, given the same choices, finds these runs done."""
+    for number, case in enumerate(sweep_jobs_case.facts):
+        request, names = case["request"], [job["name"] for job in case["jobs"]]
+        if request["task"] != "domain_generalization":
+            continue
+        trials = _trials(case, steps=request["steps"] or 5001, hparams=json.loads(request["hparams"] or "{}"))
+        labels = {t.dataset: ENVIRONMENTS.get(t.dataset, "abcdefgh") for t in trials}
+        folder = write_sweep(tmp_path / f"ours{number}", trials, labels)
+        out = tmp_path / f"theirs{number}"
+        assert export_original(folder, out, request["data_dir"]) == len(names)
+        rows = [json.loads((run / "results.jsonl").read_text().splitlines()[0]) for run in out.iterdir()]
+        given = {row["args"]["hparams"] for row in rows}
+        assert len(given) == 1
+        (text,) = given
+        if text in (None, request["hparams"]):  # else the same values in another text, which counts as another job
+            assert sorted(run.name for run in out.iterdir()) == sorted(names)
+        assert json.loads(text or "{}") == json.loads(request["hparams"] or "{}")
+        assert {row["args"]["steps"] for row in rows} == {request["steps"]}
+
+
 def _arguments(case: dict[str, Any]) -> list[dict[str, Any]]:
-    """What our enumeration makes of a request to the original's sweep; of a dataset it does not know, by its jobs."""
+    """What our enumeration makes of a request to the original's sweep."""
+    request = case["request"]
+    given = {key: request[key] for key in ("steps", "hparams", "task")}
+    return [run_arguments({**spec.full_dict(), **given}, request["data_dir"]) for spec in _trials(case)]
+
+
+def _trials(case: dict[str, Any], steps: int = 1, hparams: dict[str, Any] | None = None) -> list[TrialSpec]:
+    """Our trials for a request; a dataset that we do not know has the environments that its jobs hold out."""
     request = case["request"]
     held_out = {ours(name): 0 for name in request["dataset_names"]}
     for job in case["jobs"]:
@@ -71,15 +108,10 @@ def _arguments(case: dict[str, Any]) -> list[dict[str, Any]]:
         [ours(a) for a in request["algorithms"]],
         range(request["n_hparams_from"], request["n_hparams"]),
         range(request["n_trials"]),
-        {"holdout_fraction": request["holdout_fraction"]},
+        {"holdout_fraction": request["holdout_fraction"], "hparams": hparams or {}},
     )
-    datasets = [SweepDataset(name, n, 1, 1) for name, n in sizes.items()]
-    found = []
-    for spec in enumerate_trials(axes, datasets, sets):
-        given = {key: request[key] for key in ("steps", "hparams", "task")}
-        values = {**spec.full_dict(), **given}
-        found.append(run_arguments(values, request["data_dir"]))
-    return found
+    datasets = [SweepDataset(name, n, steps, 1) for name, n in sizes.items()]
+    return list(enumerate_trials(axes, datasets, sets))
 
 
 def test_records_of_the_original_survive_the_way_through_ours(run_records_case: Case) -> None:

@@ -131,3 +131,17 @@ def test_what_is_no_run_is_named(tmp_path):
     for name, part in (("absent", "no such directory"), ("file", "is not a directory"), (".", "holds no run")):
         with pytest.raises(ConfigError, match=part):
             find_runs([tmp_path / name])
+
+
+def test_sweeps_are_not_taken_for_broken_runs(tmp_path):
+    """Neither a folder of DomainBed's runs, which have a file `done`, nor a sweep of ours."""
+    for run in ("theirs/a1", "theirs/b2"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "results.jsonl").touch()
+        (tmp_path / run / "done").touch()
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "plan.json").touch()
+    with pytest.raises(ConfigError, match=rf"report on one at a time: {tmp_path}/ours, {tmp_path}/theirs"):
+        find_runs([tmp_path])
+    run = write_run(tmp_path / "run")
+    assert find_runs([tmp_path]) == [run]

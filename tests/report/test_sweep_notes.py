@@ -1,0 +1,109 @@
+"""What a report on a sweep says beside its figures."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedhpc.report.published import published_mean
+from fedhpc.report.sweep_notes import missing_notes, remarks
+from fedhpc.report.sweep_tables import explanations, json_tree, text_report
+from fedhpc.report.sweeps import load, results
+from tests.report.own_sweep import fail, specs, write_sweep
+from tests.report.test_sweep_report import write_original
+
+PACS = {"pacs": ["art_painting", "cartoon", "photo", "sketch"]}
+
+
+def notes(folder: Path, names: list[str] | None = None) -> str:
+    found = results(load(folder), names)
+    return "\n".join([*missing_notes(found), *remarks(found)])
+
+
+def test_the_command_tries_failed_trials_again(tmp_path: Path) -> None:
+    trials = specs()
+    folder = write_sweep(tmp_path / "a b", trials, PACS, finished=trials[2:])
+    assert "--retry-failed" not in notes(folder)
+    fail(folder, trials[0], 1, "ValueError: first")
+    fail(folder, trials[0], 2, "ValueError: second")
+    fail(folder, trials[5], 1, "OSError: was done later")
+    said = notes(folder)
+    assert "2 trials are missing, 1 of them failed" in said
+    assert f"{trials[0].id}: erm on pacs" in said
+    assert "failed: ValueError: second" in said
+    assert "OSError" not in said
+    (command,) = [line for line in said.splitlines() if line.startswith("  fedhpc sweep")]
+    ids = f"{trials[0].id},{trials[1].id}"
+    assert shlex.split(command)[3:] == ["--out", str(folder), "--only", ids, "--retry-failed"]
+    (folder / "queue" / f"{trials[0].id}.2.failed").write_text("{", encoding="utf-8")
+    assert "failed: no traceback is known" in notes(folder)
+    assert json_tree(results(load(folder)))["rerun"] == command.strip()
+
+
+def test_with_many_missing_trials_the_whole_sweep_is_run_again(tmp_path: Path) -> None:
+    trials = specs()
+    folder = write_sweep(tmp_path, trials, PACS, finished=[])
+    fail(folder, trials[0], 1, "ValueError: x")
+    assert f"--out {tmp_path} --retry-failed\n" in notes(folder)
+
+
+def test_a_criterion_without_trials_says_why_it_has_no_table(tmp_path: Path) -> None:
+    trials = specs(pairs=False)
+    folder = write_sweep(tmp_path, trials, PACS, ["oracle"])
+    said = notes(folder, ["leave_one_domain_out"])
+    assert (
+        "pacs cannot be judged by leave-one-domain-out cross-validation: it needs trials that hold out [0, 1]" in said
+    )
+    assert "name leave_one_domain_out in sweep.criteria" in said
+    assert "cannot be judged" not in notes(folder)
+    two = write_sweep(tmp_path / "two", specs("d", 2, pairs=False), {"d": ["x", "y"]}, ["oracle"])
+    assert "with 2 environments it would leave none to train on" in notes(two, ["leave_one_domain_out"])
+    without = tuple(f"{e}-h{h}-t{t}" for e in ("0+1", "0+2", "1+2") for h in range(2) for t in range(2))
+    assert "Made_Up cannot be judged" in notes(write_original(tmp_path / "theirs", without))
+
+
+def test_empty_validation_parts_are_told(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, specs(), PACS, validation=None)
+    assert "nothing was measured on the validation part of environment art_painting, cartoon" in notes(folder)
+    found = results(load(folder), ["training_domain_validation"])
+    assert any("no trial has what this criterion chooses by" in line for line in explanations(found))
+
+
+def test_diverged_trials_are_named(tmp_path: Path) -> None:
+    trials = specs()
+    folder = write_sweep(tmp_path, trials, PACS, diverged=trials[:7])
+    said = notes(folder)
+    assert "7 of 40 trials diverged (the last loss is not finite)" in said
+    assert f"{trials[5].folder} and 1 more" in said
+    assert json_tree(results(load(folder)))["diverged"] == [
+        t.folder for t in sorted(trials[:7], key=lambda t: t.folder)
+    ]
+    theirs = write_original(tmp_path / "theirs")
+    file = theirs / "0-h0-t0" / "results.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**row, "gen_loss": float("nan")}) + "\n" for row in rows))
+    assert "1 of 24 trials diverged" in notes(theirs)
+
+
+def test_figures_are_compared_with_the_published_ones(tmp_path: Path) -> None:
+    assert published_mean("oracle", "terra_incognita", "cdann") == 50.8
+    assert published_mean("oracle", "rotated_digits", "erm") is None
+    assert published_mean("other", "pacs", "erm") is None
+    found = results(load(write_sweep(tmp_path, specs(algorithms=("erm", "mine")), PACS)))
+    rows = [line.split() for line in text_report(found).splitlines() if "(" in line and line.startswith("erm")]
+    assert rows == [["erm", "85.5", "(-25.0)"], ["erm", "83.0", "(-22.5)"], ["erm", "86.7", "(-26.2)"]]
+
+
+def test_both_errors_are_told(tmp_path: Path) -> None:
+    found = results(load(write_sweep(tmp_path, specs(), PACS)), ["oracle"])
+    cell = json_tree(found)["tables"][0]["rows"][0]["cells"][0]
+    assert (cell["mean"], cell["defaults"]["mean"]) == (pytest.approx(60.5), pytest.approx(50.5))
+    assert any("50.5 ± 0.4 with the defaults in every trial" in line for line in explanations(found))
+
+
+def test_ceilings_of_coloured_digits_are_told(tmp_path: Path) -> None:
+    labels = {"colored_mnist": ["+90%", "+80%", "-90%"]}
+    assert "ends at 75 %" in notes(write_sweep(tmp_path, specs("colored_mnist", 3), labels))
