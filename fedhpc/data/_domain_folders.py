@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhpc.data._files import FileTree, Folder, open_tree
-from fedhpc.data._folders import extension, images_below
+from fedhpc.data._folders import extension, images_below, lacking_notes
 from fedhpc.data._images import EXTENSIONS, decode
 from fedhpc.data._zip import Merged
 from fedhpc.data.schema import BadFile, shown
@@ -114,18 +114,14 @@ class DomainFolders:
 
     def count_notes(self, items: list[RawItem], classes: tuple[str, ...]) -> list[str]:
         """Say where the samples differ in number from the complete dataset, and which classes an environment lacks."""
-        found, pairs = Counter(i.environment for i in items), {(i.environment, i.label) for i in items}
+        found = Counter(i.environment for i in items)
         notes = []
         if self.num_classes and len(classes) != self.num_classes:
             notes.append(f"{len(classes)} classes, the complete dataset has {self.num_classes}")
         for environment, (name, expected) in enumerate(self.environments.items()):
             if expected and found[environment] != expected:
                 notes.append(f"{name}: {found[environment]:,} images, the complete dataset has {expected:,}")
-            lacking = [shown(c) for label, c in enumerate(classes) if (environment, label) not in pairs]
-            if lacking:
-                more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
-                notes.append(f"{name}: no image of {', '.join(lacking[:_MOST_NAMED])}{more}")
-        return notes
+        return [*notes, *lacking_notes(items, classes, tuple(self.environments))]
 
     def _classes_of(self, places: list[tuple[str, list[str]]]) -> tuple[str, ...]:
         known = {plain(name) for name in self.environments}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fedhpc.data._files import FileTree, Listing
 from fedhpc.data._images import EXTENSIONS, decode
@@ -13,6 +13,7 @@ from fedhpc.data.sources.base import RawDataset, RawItem
 
 LEVELS = {"class": ("class",), "environment": ("environment", "class"), "split": ("split", "class")}
 """Layout -> what the folders mean, from the top down."""
+_MOST_NAMED = 10
 
 
 def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | None = None, name: str = "") -> RawDataset:
@@ -32,8 +33,10 @@ def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | Non
     images, notes = images_below(tree.listing, top)
     placed, bad = _places(images, levels, top)
     bad += [entry for entry in tree.listing.bad if _concerns(entry, top)]
-    classes = _folder_names(tree.listing, top, levels.index("class"))
-    environments = _folder_names(tree.listing, top, 0) if "environment" in levels else [name]
+    folders = _folders_below(tree.listing, top)
+    environments, stray = _environments(folders, placed) if "environment" in levels else ([name], [])
+    outside = set(stray)
+    classes = _names([f for f in folders if f[0] not in outside], levels.index("class"))
     class_index, environment_index = _index(classes), _index(environments)
     items = [
         RawItem(
@@ -45,6 +48,8 @@ def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | Non
         )
         for path, place in placed
     ]
+    notes += [f"folders without images are no environments and were left out: {_listed(stray)}"] if stray else []
+    notes += lacking_notes(items, classes, environments) if "environment" in levels else []
     return RawDataset(
         classes=tuple(classes),
         environments=tuple(environments),
@@ -53,6 +58,14 @@ def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | Non
         bad=tuple(bad),
         notes=(*tree.listing.notes, *notes, *_case_notes(classes), *_case_notes(environments)),
     )
+
+
+def _environments(
+    folders: Iterable[list[str]], placed: Iterable[tuple[str, dict[str, str]]]
+) -> tuple[list[str], list[str]]:
+    """Return the top folders that hold images, and the others: one that counted would shift those after it."""
+    found = {place["environment"] for _, place in placed}
+    return sorted(found), sorted({parts[0] for parts in folders} - found)
 
 
 def images_below(listing: Listing, top: str = "") -> tuple[list[str], list[str]]:
@@ -65,6 +78,16 @@ def images_below(listing: Listing, top: str = "") -> tuple[list[str], list[str]]
         return images, []
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(others.items()))
     return images, [f"files that are not images by name were left alone: {kinds}"]
+
+
+def lacking_notes(items: Iterable[RawItem], classes: Sequence[str], environments: Sequence[str]) -> list[str]:
+    """Say which classes each environment has no image of."""
+    pairs = {(item.environment, item.label) for item in items}
+    notes = []
+    for environment, name in enumerate(environments):
+        lacking = [c for label, c in enumerate(classes) if (environment, label) not in pairs]
+        notes += [f"{shown(name)}: no image of {_listed(lacking)}"] if lacking else []
+    return notes
 
 
 def extension(path: str) -> str:
@@ -87,10 +110,19 @@ def _places(
     return placed, bad
 
 
-def _folder_names(listing: Listing, top: str, depth: int) -> list[str]:
+def _folders_below(listing: Listing, top: str) -> list[list[str]]:
+    """Return the folders below one, each as its path's parts."""
     prefix = f"{top}/" if top else ""
-    below = (folder[len(prefix) :].split("/") for folder in listing.folders if folder.startswith(prefix))
-    return sorted({parts[depth] for parts in below if len(parts) > depth})
+    return [folder[len(prefix) :].split("/") for folder in listing.folders if folder.startswith(prefix)]
+
+
+def _names(folders: Iterable[list[str]], depth: int) -> list[str]:
+    return sorted({parts[depth] for parts in folders if len(parts) > depth})
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(map(shown, names[:_MOST_NAMED]))}{more}"
 
 
 def _split(place: dict[str, str]) -> int:

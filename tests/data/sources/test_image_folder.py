@@ -46,6 +46,32 @@ def test_a_class_that_one_environment_lacks_keeps_one_index(tmp_path: Path) -> N
     assert store.table.labels.tolist() == [1, 1, 2, 2, 0, 1, 1, 2, 2]
 
 
+def test_a_stray_folder_becomes_no_environment(tmp_path: Path) -> None:
+    """An environment more would shift the others, and be held out in a sweep."""
+    raw = make_environment_folders(tmp_path / "raw")
+    (raw / "notes").mkdir()
+    (raw / "scratch" / "zoo").mkdir(parents=True)
+    (raw / "scratch" / "zoo" / "readme.txt").touch()
+    store = prepared(raw, tmp_path / "d")
+    assert store.manifest.environments == ("paper", "wood")
+    assert store.manifest.classes == ("ant", "bee")
+    assert store.table.environment.tolist() == [0] * 4 + [1] * 4
+    assert "folders without images are no environments and were left out: notes, scratch" in store.manifest.notes
+
+
+def test_classes_that_an_environment_lacks_are_told(tmp_path: Path) -> None:
+    raw = make_environment_folders(tmp_path / "raw")
+    save_png(raw / "wood" / "aaa" / "x.png", pixels(1, 6, 5, 3))
+    (raw / "paper" / "aaa").mkdir()
+    assert "paper: no image of aaa" in prepared(raw, tmp_path / "d").manifest.notes
+    for number in range(11):
+        save_png(raw / "wood" / f"c{number:02}" / "x.png", pixels(1, 6, 5, 3))
+    notes = prepared(raw, tmp_path / "e").manifest.notes
+    assert [note for note in notes if "no image" in note] == [
+        "paper: no image of aaa, c00, c01, c02, c03, c04, c05, c06, c07, c08 and 2 more"
+    ]
+
+
 def test_the_layout_can_be_told(tmp_path: Path) -> None:
     raw = make_environment_folders(tmp_path / "raw")
     store = prepared(raw, tmp_path / "d", layout="class")
