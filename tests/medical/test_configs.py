@@ -25,6 +25,10 @@ def test_config_is_read(path: Path) -> None:
         return
     if path.stem.endswith("_study"):
         planned = plan_study([str(path)], [], load_run)
+        if path.stem.endswith("_lr_study"):
+            assert [run.config.local.lr for run in planned] == [0.005, 0.001, 0.0005, 0.0001]
+            assert {(run.config.scenario_kind, run.config.scenario.clients) for run in planned} == {("naive", 1)}
+            return
         assert {run.config.recipe_name for run in planned} == set(TITLES)
         assert len(planned) == 2 * len(TITLES)
         return

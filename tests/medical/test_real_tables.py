@@ -1,39 +1,20 @@
-"""The scenarios on HAM10000's real table: nothing twice, no lesion divided, everything accounted for."""
+"""The scenarios on real tables: nothing twice, no patient or lesion divided, everything accounted for.
+
+CheXpert's table is not among the shared materials: `CHEXPERT_TABLE=train.csv` names one.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from fedhpc import registry
-from fedhpc.data._tables import read_table
-from fedhpc.data.sources.base import RawDataset, ScanOptions
 from fedhpc.data.table import SampleTable
-from fedhpc.data.timeline import PARTS
 from fedhpc.errors import ConfigError
-from fedhpc.medical.config import SCENARIOS
-
-
-def table_of(dataset: RawDataset) -> SampleTable:
-    """The table that a prepared dataset would have."""
-    items = dataset.items
-    units = {unit: code for code, unit in enumerate(dict.fromkeys(i.attributes["unit"] for i in items))}
-    sexes = {"M": 0, "F": 1}
-    return SampleTable(
-        np.array([i.label for i in items]),
-        np.array([i.environment for i in items]),
-        np.array([i.split for i in items], dtype=np.uint8),
-        {
-            "age": np.array([i.attributes["age"] for i in items], dtype=np.float32),
-            "sex": np.array([sexes.get(str(i.attributes["sex"]), -1) for i in items], dtype=np.int32),
-            "unit": np.array([units[i.attributes["unit"]] for i in items], dtype=np.int32),
-        },
-        tuple(dataset.classes),
-        tuple(dataset.environments),
-    )
+from tests.medical.real_tables import CLIENTS, GROUPS, OTHERS, accounted, chexpert_table, equal_groups, ham_table, make
 
 
 @pytest.fixture(scope="module")
@@ -41,35 +22,57 @@ def ham(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     shared: Path = request.getfixturevalue("shared_data")
     folder = tmp_path_factory.mktemp("ham")
     shutil.copy(shared / "skin" / "HAM10000_metadata", folder)
-    for row in read_table((folder / "HAM10000_metadata").read_bytes(), "table").rows:
-        (folder / f"{row.cells[1]}.jpg").touch()  # a scan opens no image
-    return table_of(registry.load("fedhpc.data.sources", "ham10000").SOURCE.scan(folder, ScanOptions()))
+    return ham_table(folder)
 
 
-@pytest.mark.parametrize("clients", [3, 5, 10, 50])
-@pytest.mark.parametrize(
-    ("groups", "edges"),
-    [
-        (("age",), ()),
-        (("age",), (40.0, 60.0)),
-        (("age",), (30.0, 45.0, 60.0, 75.0)),
-        (("age", "sex"), ()),
-        (("sex",), ()),
-    ],
-    ids=["2", "3", "5", "age x sex", "sex"],
-)
-def test_laws_on_ham10000(ham: SampleTable, clients: int, groups: tuple[str, ...], edges: tuple[float, ...]) -> None:
-    scenario = registry.load(SCENARIOS, "localized").SCENARIO(clients=clients, groups=groups, edges=edges)
-    timeline = scenario.timeline(ham, 13)
-    assert timeline.num_clients == clients
-    assert len(timeline.group_names) == {(): 2}.get(edges, len(edges) + 1) * (2 if len(groups) == 2 else 1)
-    assert set(timeline.duplicates().values()) == {0}
-    assert timeline.shared_units(ham.attributes["unit"]) == 0
-    inside = sum(len(rows) for part in PARTS for client in getattr(timeline, part) for rows in client)
-    assert inside + len(timeline.holdout) + sum(timeline.unused.values()) == ham.num_samples
+def check(table: SampleTable, **options: Any) -> None:
+    timeline = make(table, **options)
+    assert timeline.num_clients == options.get("clients", 10)
+    if options.get("kind") != "repeated":
+        assert set(timeline.duplicates().values()) == {0}
+    assert timeline.shared_units(table.attributes["unit"]) == 0
+    assert accounted(timeline) == table.num_samples
+
+
+@pytest.mark.parametrize("clients", CLIENTS)
+@pytest.mark.parametrize("groups", GROUPS)
+def test_laws_on_ham10000(ham: SampleTable, clients: int, groups: str) -> None:
+    options = GROUPS[groups]
+    check(ham, clients=clients, **options)
+    num = {"2 ages": 2, "3 ages": 3, "5 ages": 5, "age x sex": 4, "sex": 2}[groups]
+    assert len(make(ham, "naive", clients=3, **options).group_names) == num
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_scenarios_and_kinds_of_clients_on_ham10000(ham: SampleTable, name: str) -> None:
+    check(ham, **OTHERS[name])
+
+
+def test_equal_groups_on_ham10000(ham: SampleTable) -> None:
+    table = equal_groups(ham)
+    assert table.num_samples < ham.num_samples
+    check(table)
+
+
+def test_one_group_clients_hold_one_group(ham: SampleTable) -> None:
+    timeline = make(ham, **OTHERS["clients of one group"])
+    for client, group in ((0, 0), (1, 1), (2, 1)):
+        found = [set(timeline.group[rows]) for rows in timeline.train[client]]
+        assert found == [{group}] * timeline.num_tasks
 
 
 def test_more_clients_than_lesions_allow_fail_with_the_numbers(ham: SampleTable) -> None:
-    scenario = registry.load(SCENARIOS, "localized").SCENARIO(clients=3000)
     with pytest.raises(ConfigError, match=r"client \d+ .* has \d+"):
-        scenario.timeline(ham, 13)
+        make(ham, clients=3000)
+
+
+def test_laws_on_chexpert() -> None:
+    path = os.environ.get("CHEXPERT_TABLE")
+    if not path:
+        pytest.skip("CHEXPERT_TABLE names no table of CheXpert")
+    table = chexpert_table(Path(path))
+    assert table.num_samples > 200_000
+    for clients in (3, 50):
+        for options in (GROUPS["2 ages"], GROUPS["age x sex"]):
+            check(table, clients=clients, **options)
+    check(equal_groups(table))
