@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from launcher import REPOSITORY, mpirun, ranks_of, start, still_alive
+from test_survive import SurvivingJob, has_ulfm, wait_for_round
 
 PROGRAMS = Path(__file__).parent / "programs"
 CONFIGS = REPOSITORY / "configs" / "smoke" / "medical"
@@ -201,3 +202,23 @@ def test_the_smoke_study_runs_all_recipes_and_reports(tmp_path: Path) -> None:
         assert title in shown.stdout
     files = {path.name for path in (tmp_path / "study" / "report").iterdir()}
     assert {"medical.txt", "medical_tasks.png", "medical_holdout_ltr.png", "medical_holdout_auc.png"} <= files
+
+
+@pytest.mark.slow
+def test_survivors_finish_all_tasks_without_the_lost_rank(tmp_path: Path) -> None:
+    if not has_ulfm():
+        pytest.skip("this MPI has no ULFM")
+    out, file = tmp_path / "run", CONFIGS / "swad.yaml"
+    options = ["--scenario.tasks=3", "--scenario.clients=5", "--rounds=20", "--local.steps=2", "--model.hidden=[16]"]
+    more = ["--on_rank_loss=continue", "--checkpoint.every=5"]
+    job = SurvivingJob(3, ["-m", "fedhpc", "run", file, "--out", out, *options, *more])
+    wait_for_round(job, 8)
+    os.kill(ranks_of(job)[2], signal.SIGKILL)
+    job.wait(timeout=120)
+    done = json.loads((out / "done").read_text())
+    assert (done["rounds"], done["ranks"]) == (60, 2), job.err
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert {r["client"] for r in records if r["what"] == "client_lost"}
+    for end in (20, 40, 60):
+        scored = {r["client"] for r in records if r["what"] == "holdout_ltr" and r["round"] == end}
+        assert scored == set(range(5)), "whoever was lost goes on elsewhere, with what was saved"
