@@ -15,6 +15,7 @@ import mpi4py
 mpi4py.rc.thread_level = "serialized"
 from mpi4py import MPI  # noqa: E402
 
+from fedhpc.comm.sockets import SocketGuard  # noqa: E402
 from fedhpc.comm.world import RanksLostError, Reduce  # noqa: E402
 from fedhpc.errors import FAILED, AgreedError  # noqa: E402
 
@@ -54,6 +55,8 @@ class MpiWorld:
         self.inside = ""
         self.ticks = 0
         self.lost = 0
+        if self.survives and self.local_size < self.size:
+            SocketGuard().start()  # a host that vanishes is otherwise noticed by nobody
 
     def _use(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
