@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fedhpc.commands import _federation as build
 from fedhpc.commands import _medical
 from fedhpc.commands._session import Session
+from fedhpc.errors import DatasetError
 from fedhpc.medical.config import MedicalConfig
 from fedhpc.runs.rundir import CONFIG, RunDirectory, write_atomically
 
@@ -32,6 +33,7 @@ def federation(
     if world.is_root:
         write_atomically(directory.path / CONFIG, config.to_yaml())
         directory.write_json("scenario.json", _medical.report_of(data))
+        _note_contrast(session, config, directory, data)
         for note in [*notes, *_medical.unused_settings(config, data)]:
             session.warn(note)
     loop = RunLoop(session, config, directory, run.stages[-1].end)
@@ -54,6 +56,37 @@ def federation(
     assert engine is not None, "a run has at least one stage"
     assert outcome is not None
     return engine, outcome
+
+
+_CONTRASTED = 200
+"""Most images of a group whose contrast a run notes: a second at 224 x 224; `fedhpc scenario --contrast` takes all."""
+
+
+def _note_contrast(
+    session: Session, config: MedicalConfig, directory: RunDirectory, data: _medical.MedicalData
+) -> None:
+    """Leave contrast.json in the run; images it is not defined for are no reason to stop."""
+    if (directory.path / "contrast.json").exists():
+        return
+    try:
+        directory.write_json("contrast.json", {config.data.dataset: _contrast_sample(data)})
+    except DatasetError as error:
+        session.warn(f"no contrast.json: {error}")
+
+
+def _contrast_sample(data: _medical.MedicalData) -> dict[str, list[float]]:
+    """Contrast of images of every group, evenly spread over the dataset, for the report's figure."""
+    import numpy as np
+
+    from fedhpc.medical.contrast import contrast_by_group
+
+    group = data.timeline.group
+    taken = np.full(len(group), -1)
+    for number in range(len(data.timeline.group_names)):
+        rows = np.flatnonzero(group == number)
+        some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _CONTRASTED)).astype(int)]
+        taken[some] = number
+    return contrast_by_group(data.store.images, taken, data.timeline.group_names)
 
 
 def _left(stored: Stored, end: int) -> bool:

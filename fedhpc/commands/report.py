@@ -22,13 +22,16 @@ the folder they share.
 """
 
 
+_STYLES = "layout of text and LaTeX (default: fedhpc); fedmedicl, for medical runs: the original's log files, too"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="run directory, or a folder of runs")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where the report goes")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     sweeps = parser.add_argument_group("for a sweep, or for runs that hold environments out")
-    sweeps.add_argument("--style", choices=("fedhpc", "domainbed"), help="layout of text and LaTeX (default: fedhpc)")
+    sweeps.add_argument("--style", choices=("fedhpc", "domainbed", "fedmedicl"), help=_STYLES)
     sweeps.add_argument("--criteria", metavar="NAME,NAME", help="how models are selected (default: the sweep's)")
     sweeps.add_argument("--compat", action="store_true", help="DomainBed's rules for ties, NaN and unfinished trials")
 
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from fedhpc.report.sweeps import reads
     from fedhpc.report.tables import json_summary
 
-    asked = args.style or args.criteria or args.compat
+    asked = (args.style and args.style != "fedmedicl") or args.criteria or args.compat
     names = args.criteria.split(",") if args.criteria else None
     if any(reads(directory) for directory in args.directories):
         if len(args.directories) != 1:
@@ -51,7 +54,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     federations = read_federations(args.directories)
     if asked and federations is None:
         raise ConfigError("--style, --criteria and --compat are for sweeps and runs with generalize.test_envs")
-    written = report(args.directories, args.out)
+    written = report(args.directories, args.out, args.style or "fedhpc")
     if args.json and federations is None:
         print(json_summary(written.runs), end="")
     if not args.json:

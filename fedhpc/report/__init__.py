@@ -22,8 +22,8 @@ class ReportFiles:
     Attributes:
         directory: where the files lie.
         files: all of them: summary.json, summary.txt, summary.csv, summary.tex, accuracy_rounds and accuracy_seconds
-            as PNG and SVG; traffic.csv where traffic was recorded; of medical runs also medical.txt, .csv, .tex, .json
-            and their figures.
+            as PNG and SVG; traffic.csv where traffic was recorded; of medical runs also medical.txt, .csv, .tex, .json,
+            medical_tasks.csv and their figures.
         text: the content of summary.txt (of a single run with its traffic), and of medical.txt.
         runs: the summaries.
     """
@@ -34,11 +34,12 @@ class ReportFiles:
     runs: tuple[RunSummary, ...]
 
 
-def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
+def report(directories: Sequence[Path], out: Path | None = None, style: str = "fedhpc") -> ReportFiles:
     """Report on the runs in some directories; a directory of runs (two levels deep at most) counts as its runs.
 
     The files go to `out`; without it to `report` in the directory, or, of several directories, in the one that they
-    have in common. A report that lies there is replaced; nothing else is touched.
+    have in common. A report that lies there is replaced; nothing else is touched. With the style `fedmedicl` medical
+    runs get the original's log files, too.
 
     Raises:
         ConfigError: a directory does not exist or holds no run; nothing in common and no `out`.
@@ -48,7 +49,7 @@ def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
         raise ConfigError("report needs at least one run directory")
     places = find_runs(directories)
     runs = collect(places)
-    medical, more = _medical(places, directories)
+    medical, more = _medical(places, directories, style)
     target = out if out is not None else _default_out(directories)
     text, traffic = text_table(runs), traffic_csv(runs)
     if len(runs) == 1:
@@ -70,10 +71,10 @@ def report(directories: Sequence[Path], out: Path | None = None) -> ReportFiles:
     return ReportFiles(target, files, f"{text}\n{medical}" if medical else text, tuple(runs))
 
 
-def _medical(runs: Sequence[Path], places: Sequence[Path]) -> tuple[str, dict[str, bytes]]:
+def _medical(runs: Sequence[Path], places: Sequence[Path], style: str) -> tuple[str, dict[str, bytes]]:
     from fedhpc.report.medical_report import medical_files  # numpy
 
-    return medical_files(runs, places)
+    return medical_files(runs, places, style)
 
 
 def _plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:

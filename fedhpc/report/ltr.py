@@ -165,10 +165,15 @@ def imbalance_factor(counts: Sequence[int]) -> float:
 
 
 def cumulative(matrix: np.ndarray) -> np.ndarray:
-    """A_t: mean of all R[i][j] with j <= i <= t, for every task t; [T] of a matrix [trained task, evaluated task]."""
-    lower = np.tril(np.asarray(matrix, dtype=np.float64))
-    tasks = np.arange(1, len(lower) + 1)
-    return np.asarray(np.cumsum(lower.sum(1)) / (tasks * (tasks + 1) / 2))
+    """A_t: mean of all R[i][j] with j <= i <= t, for every task t; [T] of a matrix [trained task, evaluated task].
+
+    A task without test samples (NaN) is left out; from a trained task on that was not examined at all, there is no A_t.
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    there = np.tril(np.ones(values.shape, dtype=bool)) & ~np.isnan(values)
+    sums, nums = np.cumsum(np.where(there, values, 0.0).sum(1)), np.cumsum(there.sum(1))
+    known = np.logical_and.accumulate(~np.isnan(values).all(1)) & (nums > 0)
+    return np.divide(sums, nums, out=np.full(len(values), math.nan), where=known)
 
 
 def last_row(matrix: np.ndarray) -> float:
@@ -177,9 +182,15 @@ def last_row(matrix: np.ndarray) -> float:
 
 
 def forgetting(matrix: np.ndarray) -> float:
-    """Mean over all but the last task of its best score so far minus its score at the end; NaN for a single task."""
+    """Mean over all but the last task of its best score so far minus its score at the end.
+
+    NaN for a single task, and where the last task was not examined.
+    """
     values = np.asarray(matrix, dtype=np.float64)
-    lost = [values[j:, j].max() - values[-1, j] for j in range(len(values) - 1)]
+    lost = []
+    for j in range(len(values) - 1):
+        since = values[j:, j]
+        lost.append(max(since[~np.isnan(since)], default=math.nan) - values[-1, j])
     return mean_present(np.array(lost)) if lost else math.nan
 
 
@@ -237,9 +248,9 @@ def compat_scores(logits: np.ndarray, labels: np.ndarray, groups: np.ndarray, nu
     return {
         "acc": round(100 * counts.accuracy, 3),
         "per_class": classes,
-        "ltr": round(float(np.mean(classes)), 3),
+        "ltr": float(np.round(np.mean(classes), 3)),
         "per_group": by_group,
-        "group_macro": round(float(np.mean(by_group)), 3),
+        "group_macro": float(np.round(np.mean(by_group), 3)),
         "loss": round(cross_entropy(logits, labels), 5),
         "auc": round(auc(probabilities, labels)[0], 3),
         "per_class_auc": areas.tolist(),

@@ -1,4 +1,4 @@
-"""Medical runs: scores over tasks, groups and classes from records, joined over seeds, as tables.
+"""Medical runs: scores over tasks, groups and classes, read from records.
 
 Records (`fedhpc.medical.scores` writes them): `ltr`, `accuracy`, `auc` of a client's task (`client`, `task`) and of the
 common hold-out (`holdout_ltr`, ...; `client` where every client has a model of its own), `class_accuracy_<c>` and
@@ -7,9 +7,10 @@ common hold-out (`holdout_ltr`, ...; `client` where every client has a model of 
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,8 @@ from typing import Any
 import numpy as np
 
 from fedhpc.config import read_yaml
-from fedhpc.errors import ConfigError
-from fedhpc.report.ltr import (
-    backward_transfer,
-    confidence_interval,
-    cumulative,
-    forgetting,
-    last_row,
-    mean_present,
-    novel_and_known,
-)
+from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.report.ltr import cumulative, mean_present, novel_and_known
 from fedhpc.runs.records import Record, read_records
 
 TITLES = {
@@ -41,15 +34,23 @@ TITLES = {
 }
 """Recipe -> what the paper calls it, in the order of its tables."""
 HOLDOUT = "holdout_"
+SCENARIO = "scenario.json"
+COMPAT_LTR, GROUP_GAP, LTR_GAP = "compat_ltr", "group_gap", "group_ltr_gap"
+"""Scores that are not recorded but follow from those that are: see `_derive`."""
 
 
 @dataclass
 class MedicalRun:
-    """Scores of one run; accuracies and areas are fractions.
+    """Scores of one run; accuracies and areas are fractions, NaN where nothing was recorded.
 
     Attributes:
         name: of the run.
         recipe, algorithm, dataset, seed: from config.yaml.
+        place: its directory.
+        config: the resolved configuration.
+        done: whether it came to its end.
+        num_tasks: how many tasks it has; matrices and series have that many rows, whatever was reached.
+        tree: content of scenario.json; empty without one.
         novel: index of the new class, None without one.
         local: score -> client -> [trained task, evaluated task].
         holdout: score -> client (None: the common model) -> value after each task.
@@ -60,6 +61,11 @@ class MedicalRun:
     algorithm: str
     dataset: str
     seed: int
+    place: Path = field(default_factory=Path)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    done: bool = False
+    num_tasks: int = 0
+    tree: Mapping[str, Any] = field(default_factory=dict)
     novel: int | None = None
     local: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
     holdout: dict[str, dict[int | None, np.ndarray]] = field(default_factory=dict)
@@ -70,9 +76,27 @@ class MedicalRun:
         title = TITLES.get(self.recipe, self.recipe)
         return title if self.algorithm == "fedavg" or self.recipe == "erm" else f"{title} + {self.algorithm}"
 
+    @property
+    def missing(self) -> list[int]:
+        """Tasks, counted from 1, after which the models were not examined."""
+        series = [s for name, models in self.holdout.items() if name == f"{HOLDOUT}accuracy" for s in models.values()]
+        rows = [np.isfinite(matrix).any(1) for matrix in self.local.get("accuracy", {}).values()]
+        seen = np.any([*rows, *(np.isfinite(s) for s in series), np.zeros(self.num_tasks, dtype=bool)], axis=0)
+        return (np.flatnonzero(~seen) + 1).tolist()
+
+    @property
+    def finished(self) -> bool:
+        """Whether there are scores after every task."""
+        return self.num_tasks > 0 and not self.missing
+
     def cumulative(self, score: str = "ltr") -> np.ndarray:
         """A_t, mean over clients: float64 [T]; empty without records."""
-        return _mean([cumulative(matrix) for matrix in self.local.get(score, {}).values()])
+        rows = [cumulative(matrix) for matrix in self.local.get(score, {}).values()]
+        return mean_over(rows) if rows else np.zeros(0)
+
+    def matrix(self, score: str = "ltr") -> np.ndarray:
+        """Mean over clients, [trained task, evaluated task]; empty without records."""
+        return mean_over(list(self.local.get(score, {}).values())) if self.local.get(score) else np.zeros((0, 0))
 
     def over_clients(self, summary: Any, score: str = "ltr") -> float:
         """Mean over clients of a figure of their matrices."""
@@ -83,29 +107,31 @@ class MedicalRun:
         values = [series[-1] for series in self.holdout.get(f"{HOLDOUT}{score}", {}).values()]
         return mean_present(np.array(values or [math.nan]))
 
-    def gap(self) -> float:
-        """Best minus worst group on the hold-out after the last task, mean over models."""
-        by_model: dict[int | None, list[float]] = defaultdict(list)
-        for what, models in self.holdout.items():
-            if what.startswith(f"{HOLDOUT}group_accuracy_"):
-                for client, series in models.items():
-                    by_model[client].append(series[-1])
-        gaps = [np.nanmax(v) - np.nanmin(v) for v in by_model.values() if np.isfinite(v).sum() > 1]
-        return float(np.mean(gaps)) if gaps else math.nan
-
     def novel_curves(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Accuracy on known classes and on the new one after each task: [models, T] each."""
-        prefix = f"{HOLDOUT}class_accuracy_"
-        found = {int(w.removeprefix(prefix)): by for w, by in self.holdout.items() if w.startswith(prefix)}
-        if self.novel is None or not found:
+        found = numbered(self.holdout, f"{HOLDOUT}class_accuracy_")
+        if self.novel is None or self.novel not in found:
             return None
-        classes = [found[c] for c in sorted(found)]
+        classes = [self.holdout[found[c]] for c in sorted(found)]
         models = sorted(classes[0], key=lambda c: -1 if c is None else c)
         pairs = [
-            [novel_and_known(np.array([by[m][t] for by in classes]), self.novel) for t in range(len(classes[0][m]))]
+            [novel_and_known(np.array([by[m][t] for by in classes]), self.novel) for t in range(self.num_tasks)]
             for m in models
         ]
         return np.array(pairs)[:, :, 0], np.array(pairs)[:, :, 1]
+
+
+def mean_over(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Entry by entry the mean of those that are not NaN; NaN where all are."""
+    stacked = np.stack(arrays)
+    there = ~np.isnan(stacked)
+    sums = np.where(there, stacked, 0.0).sum(0)
+    return np.divide(sums, there.sum(0), out=np.full(sums.shape, math.nan), where=there.any(0))
+
+
+def numbered(names: Iterable[str], prefix: str) -> dict[int, str]:
+    """Number -> name of the names that are a prefix and a number."""
+    return {int(rest): name for name in names if (rest := name.removeprefix(prefix)) != name and rest.isdecimal()}
 
 
 def is_medical(directory: Path) -> bool:
@@ -124,24 +150,49 @@ def read_medical(directory: Path, name: str) -> MedicalRun:
         FedhpcError: its records can't be read; names the file.
     """
     config = read_yaml(str(directory / "config.yaml"))
-    scenario, recipe = config.get("scenario", {}), config.get("recipe") or {}
+    scenario, recipe = config.get("scenario") or {}, config.get("recipe") or {}
     run = MedicalRun(
         name=name,
         recipe=str(recipe.get("name", "fedavg")),
         algorithm=str((config.get("algorithm") or {}).get("name", "fedavg")),
         dataset=str((config.get("data") or {}).get("dataset", "")),
         seed=int(config.get("seed", 0)),
+        place=directory,
+        config=config,
+        done=(directory / "done").is_file(),
+        tree=read_tree(directory / SCENARIO) or {},
     )
-    fill(run, read_records(directory / "metrics.jsonl"))
+    run.num_tasks = int(run.tree.get("tasks") or scenario.get("tasks") or 0)
+    fill(run, read_records(directory / "metrics.jsonl"), config.get("rounds"))
     if scenario.get("kind") == "novel_disease":
         index = int(scenario.get("novel_class", -1))
-        classes = [w for w in run.holdout if w.startswith(f"{HOLDOUT}class_accuracy_")]
-        run.novel = index if index >= 0 else len(classes) - 1
+        run.novel = index if index >= 0 else len(numbered(run.holdout, f"{HOLDOUT}class_accuracy_")) - 1
     return run
 
 
-def fill(run: MedicalRun, records: Iterable[Record]) -> None:
-    """Sort records into matrices: rounds in ascending order are the trained tasks."""
+def read_tree(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is no such file.
+
+    Raises:
+        FedhpcError: it can't be read.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FedhpcError(f"{path}: cannot be read as JSON ({error})") from None
+    return found if isinstance(found, dict) else None
+
+
+def fill(run: MedicalRun, records: Iterable[Record], rounds_per_task: int | None = None) -> None:
+    """Sort records into matrices.
+
+    Args:
+        run: gets them.
+        records: of the run.
+        rounds_per_task: tells which task a round ends; None: the rounds in ascending order are the tasks.
+    """
     local: dict[str, dict[int, dict[tuple[int, int], float]]] = defaultdict(lambda: defaultdict(dict))
     holdout: dict[str, dict[int | None, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
@@ -150,65 +201,44 @@ def fill(run: MedicalRun, records: Iterable[Record]) -> None:
             holdout[record.what][record.client][record.round] = value
         elif record.task is not None and record.client is not None:
             local[record.what][record.client][record.round, record.task] = value
+    ends = {r for models in holdout.values() for series in models.values() for r in series}
+    ends |= {r for clients in local.values() for cells in clients.values() for r, _ in cells}
+    row = {end: end // rounds_per_task - 1 if rounds_per_task else i for i, end in enumerate(sorted(ends))}
+    tasks = {task for clients in local.values() for cells in clients.values() for _, task in cells}
+    run.num_tasks = max([run.num_tasks, *(number + 1 for number in (*row.values(), *tasks))])
     for what, clients in local.items():
-        run.local[what] = {client: _matrix(cells) for client, cells in sorted(clients.items())}
+        run.local[what] = {client: np.full((run.num_tasks,) * 2, math.nan) for client in sorted(clients)}
+        for client, cells in clients.items():
+            for (round, task), value in cells.items():
+                run.local[what][client][row[round], task] = value
     for what, models in holdout.items():
-        run.holdout[what] = {m: np.array([v for _, v in sorted(series.items())]) for m, series in models.items()}
+        run.holdout[what] = {model: np.full(run.num_tasks, math.nan) for model in models}
+        for model, series in models.items():
+            for round, value in series.items():
+                run.holdout[what][model][row[round]] = value
+    _derive(run.local, "")
+    _derive(run.holdout, HOLDOUT)
 
 
-def _matrix(cells: dict[tuple[int, int], float]) -> np.ndarray:
-    """[trained task, evaluated task], NaN where nothing was recorded."""
-    rounds = sorted({round for round, _ in cells})
-    tasks = max(task for _, task in cells) + 1
-    found = np.full((len(rounds), tasks), math.nan)
-    for (round, task), value in cells.items():
-        found[rounds.index(round), task] = value
-    return found
+def _derive(scores: dict[str, dict[Any, np.ndarray]], prefix: str) -> None:
+    """Add the original's LTR (a class that is absent counts as 0, figures rounded) and gaps between groups."""
+    for name, source, rule in (
+        (COMPAT_LTR, "class_accuracy_", _compat_ltr),
+        (GROUP_GAP, "group_accuracy_", _gap),
+        (LTR_GAP, "group_ltr_", _gap),
+    ):
+        found = [scores[key] for _, key in sorted(numbered(scores, prefix + source).items())]
+        if found:
+            scores[prefix + name] = {owner: rule(np.stack([by[owner] for by in found])) for owner in found[0]}
 
 
-def _mean(rows: Sequence[np.ndarray]) -> np.ndarray:
-    return np.nanmean(np.stack(rows), 0) if rows else np.zeros(0)
+def _compat_ltr(classes: np.ndarray) -> np.ndarray:
+    means = np.round(np.round(100 * np.nan_to_num(classes), 3).mean(0), 3) / 100
+    return np.where(np.isnan(classes).all(0), math.nan, means)
 
 
-COLUMNS = (
-    ("cumulative LTR", lambda run: run.cumulative()[-1] if len(run.cumulative()) else math.nan),
-    ("last-row LTR", lambda run: run.over_clients(last_row)),
-    ("forgetting", lambda run: run.over_clients(forgetting)),
-    ("backward transfer", lambda run: run.over_clients(backward_transfer)),
-    ("hold-out LTR", lambda run: run.final_holdout("ltr")),
-    ("hold-out AUC", lambda run: run.final_holdout("auc")),
-    ("group gap", lambda run: run.gap()),
-)
-"""Title and reading of each column; fractions."""
-
-
-def by_title(runs: Sequence[MedicalRun]) -> dict[str, list[MedicalRun]]:
-    """Runs that differ in their seed only, in the paper's order."""
-    order = list(TITLES)
-    ranked = sorted(runs, key=lambda r: (order.index(r.recipe) if r.recipe in order else len(order), r.title, r.seed))
-    found: dict[str, list[MedicalRun]] = {}
-    for run in ranked:
-        found.setdefault(run.title, []).append(run)
-    return found
-
-
-def medical_table(runs: Sequence[MedicalRun]) -> str:
-    """One line per recipe: percent, mean over seeds and half the width of its 95 % confidence interval."""
-    lines = [["recipe", "seeds", *(title for title, _ in COLUMNS)]]
-    for title, same in by_title(runs).items():
-        cells = [_cell([read(run) for run in same]) for _, read in COLUMNS]
-        lines.append([title, str(len(same)), *cells])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    padded = ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-    note = (
-        "percent, mean over seeds ± half of the 95 % confidence interval; group gap: best minus worst on the hold-out"
-    )
-    return "\n".join([padded[0], "  ".join("-" * w for w in widths), *padded[1:], "", note]) + "\n"
-
-
-def _cell(values: Sequence[float]) -> str:
-    mean, low, _ = confidence_interval(values)
-    if math.isnan(mean):
-        return "-"
-    mean = round(mean, 6) + 0.0  # no minus before a zero
-    return f"{100 * mean:.1f}" if math.isnan(low) else f"{100 * mean:.1f} ± {100 * abs(mean - low):.1f}"
+def _gap(groups: np.ndarray) -> np.ndarray:
+    """Best minus worst; NaN with fewer than two groups."""
+    there = ~np.isnan(groups)
+    gap = np.where(there, groups, -math.inf).max(0) - np.where(there, groups, math.inf).min(0)
+    return np.where(there.sum(0) > 1, gap, math.nan)

@@ -14,10 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedhpc.report.ltr import cohens_d, confidence_interval
-from fedhpc.report.medical import MedicalRun, by_title
+from fedhpc.report.medical import MedicalRun, mean_over
+from fedhpc.report.medical_groups import by_title
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 _MARKERS = "osD^vPX*"
+_DASHES = ("-", "--", ":", "-.")
 _STYLE: Any = {
     "svg.hashsalt": "fedhpc",
     "svg.fonttype": "path",
@@ -33,7 +35,7 @@ def medical_plots(runs: Sequence[MedicalRun]) -> dict[str, bytes]:
     """The paper's figures 2, 3, 4 and 6, as far as there are records for them; names and contents of files."""
     files: dict[str, bytes] = {}
     several = by_title(runs)
-    if any(len(run.cumulative()) for run in runs):
+    if any(np.isfinite(run.cumulative()).any() for run in runs):
         files |= _drawn("medical_tasks", lambda figure: _tasks(figure, several), (5.2, 3.6))
     for score, name in (("ltr", "medical_holdout_ltr"), ("auc", "medical_holdout_auc")):
         if any(np.isfinite(run.final_holdout(score)) for run in runs):
@@ -73,19 +75,30 @@ def _drawn(name: str, draw: Callable[[Figure], None], size: tuple[float, float])
 
 def _line(axes: Axes, number: int, title: str, rows: Sequence[np.ndarray]) -> None:
     """A recipe's mean over seeds at each task, and its confidence interval."""
-    points = [confidence_interval([float(row[t]) for row in rows]) for t in range(min(map(len, rows)))]
+    points = [confidence_interval([float(row[t]) for row in rows]) for t in range(max(map(len, rows)))]
     x = np.arange(1, len(points) + 1)
     mean, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
     colour = _COLOURS[number % len(_COLOURS)]
     axes.plot(x, mean, color=colour, marker=_MARKERS[number % len(_MARKERS)], markersize=4, linewidth=1.5, label=title)
-    if np.isfinite(low).all():
-        axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+    if np.isfinite(low).any():
+        axes.fill_between(x, low, high, where=np.isfinite(low), color=colour, alpha=0.12, linewidth=0)
+
+
+def _spread(axes: Axes, number: int, models: Sequence[np.ndarray]) -> None:
+    """Bars of the standard deviation over the clients' models, its mean over seeds; none for a common model."""
+    if all(len(of_run) < 2 for of_run in models):
+        return
+    x = np.arange(1, models[0].shape[1] + 1) + 0.03 * number
+    mean = 100 * mean_over([mean_over(list(of_run)) for of_run in models])
+    spread = 100 * mean_over([of_run.std(0) for of_run in models])
+    colour = _COLOURS[number % len(_COLOURS)]
+    axes.errorbar(x, mean, spread, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2.5, alpha=0.8)
 
 
 def _tasks(figure: Figure, several: Mapping[str, Sequence[MedicalRun]]) -> None:
     axes = figure.add_subplot()
     for number, (title, runs) in enumerate(several.items()):
-        rows = [run.cumulative() for run in runs if len(run.cumulative())]
+        rows = [row for run in runs if len(row := run.cumulative())]
         if rows:
             _line(axes, number, title, rows)
     _whole_tasks(axes)
@@ -110,8 +123,9 @@ def _novel(figure: Figure, several: Mapping[str, Sequence[MedicalRun]]) -> None:
     for number, (title, runs) in enumerate(several.items()):
         curves = [found for run in runs if (found := run.novel_curves()) is not None]
         if curves:
-            _line(known, number, title, [np.nanmean(both[0], 0) for both in curves])
-            _line(new, number, "_", [np.nanmean(both[1], 0) for both in curves])
+            for which, axes, label in ((0, known, title), (1, new, "_")):
+                _line(axes, number, label, [mean_over(list(both[which])) for both in curves])
+                _spread(axes, number, [both[which] for both in curves])
     for axes, title in ((known, "Known classes"), (new, "New class")):
         axes.set_title(title, loc="left", fontsize=10)
         _whole_tasks(axes)
@@ -155,12 +169,17 @@ def _contrast(figure: Figure, contrasts: Mapping[str, Mapping[str, Sequence[floa
         everything = [v for values in groups.values() for v in values]
         edges = np.histogram_bin_edges(np.array(everything), bins=min(40, max(5, len(everything) // 20)))
         for number, (name, values) in enumerate(groups.items()):
-            axes.hist(values, edges, density=True, histtype="step", linewidth=1.5, color=_COLOURS[number], label=name)
+            if not len(values):
+                continue
+            colour, dashes = _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]
+            axes.hist(values, edges, density=True, histtype="step", linewidth=1.5, color=colour, linestyle=dashes,
+                      label=name)  # fmt: skip
         effect = ""
         if len(groups) == 2:
             first, second = groups.values()
             effect = f", |d| = {abs(cohens_d(first, second)):.2f}"
         axes.set_title(f"{dataset}{effect}", loc="left", fontsize=10)
         axes.set_xlabel("Contrast")
-        axes.legend(frameon=False, fontsize=8)
+        if everything:
+            axes.legend(frameon=False, fontsize=8)
     panels[0].set_ylabel("Density")

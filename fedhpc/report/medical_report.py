@@ -1,55 +1,68 @@
-"""The medical part of a report: a table per recipe in four forms, and the figures, with intervals over seeds."""
+"""The medical part of a report: tables and figures of the runs of each dataset, with intervals over seeds."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedhpc.errors import FedhpcError
-from fedhpc.report.ltr import confidence_interval
-from fedhpc.report.medical import COLUMNS, MedicalRun, by_title, is_medical, medical_table, read_medical
+from fedhpc.report.medical import HOLDOUT, SCENARIO, MedicalRun, is_medical, read_medical, read_tree
+from fedhpc.report.medical_groups import by_title, without_repeats
+from fedhpc.report.medical_logs import fedmedicl_logs
+from fedhpc.report.medical_scores import training_counts, training_imbalance
+from fedhpc.report.medical_tables import (
+    details_table,
+    imbalance_table,
+    latex_table,
+    matrix_table,
+    medical_table,
+    plain,
+    score_rows,
+    scores_csv,
+    tasks_csv,
+)
 
-SCENARIO, CONTRAST = "scenario.json", "contrast.json"
+CONTRAST = "contrast.json"
+_Sections = Mapping[str, Sequence[MedicalRun]]
 
 
-def medical_files(runs: Sequence[Path], places: Sequence[Path]) -> tuple[str, dict[str, bytes]]:
+def medical_files(runs: Sequence[Path], places: Sequence[Path], style: str = "fedhpc") -> tuple[str, dict[str, bytes]]:
     """Text and files (name -> content) about the medical runs among some run directories; empty without any.
 
     Args:
         runs: run directories of any kind.
         places: directories that were asked about; contrasts that `fedhpc scenario --contrast` left there are drawn.
+        style: `fedmedicl` adds the original's log files of every run.
 
     Raises:
         FedhpcError: records can't be read; names the file.
     """
-    medical = [read_medical(run, run.name) for run in runs if is_medical(run) and (run / "metrics.jsonl").exists()]
-    if not medical:
+    kept = [run for run in runs if is_medical(run) and (run / "metrics.jsonl").exists()]
+    last = [run.name for run in kept]
+    found = [read_medical(r, r.name if last.count(r.name) == 1 else f"{r.parent.name}-{r.name}") for r in kept]
+    if not found:
         return "", {}
-    from fedhpc.report.medical_plots import contrast_plot, medical_plots, scenario_plots  # matplotlib: half a second
-
+    medical, notes = without_repeats(found)
     sections = _by_dataset(medical)
+    contrasts = _contrasts(medical, places)
+    notes += _unfinished(medical) + ([] if contrasts else [_no_contrast(medical[0])])
     text = "\n".join(f"{dataset}\n{medical_table(same)}" for dataset, same in sections.items())
-    rows = [row for dataset, same in sections.items() for row in _rows(dataset, same)]
+    text += "".join(f"note: {note}\n" for note in notes)
+    whole = text + "".join(f"\n{dataset}\n\n{_details(same)}" for dataset, same in sections.items())
+    rows = [row for dataset, same in sections.items() for row in score_rows(dataset, same)]
+    tree = {"notes": notes, "scores": rows, "runs": _run_trees(sections)}
     files = {
-        "medical.txt": text.encode(),
-        "medical.json": (json.dumps(rows, indent=1) + "\n").encode(),
-        "medical.csv": _csv(rows).encode(),
-        "medical.tex": _latex(sections).encode(),
+        "medical.txt": whole.encode(),
+        "medical.json": (json.dumps(tree, indent=1) + "\n").encode(),
+        "medical.csv": scores_csv(rows).encode(),
+        "medical_tasks.csv": tasks_csv(sections).encode(),
+        "medical.tex": latex_table(sections).encode(),
+        **_figures(sections, contrasts),
     }
-    for dataset, same in sections.items():
-        suffix = "" if len(sections) == 1 else f"_{dataset}"
-        for name, content in medical_plots(same).items():
-            stem, _, form = name.rpartition(".")
-            files[f"{stem}{suffix}.{form}"] = content
-    tree = _first_tree([run / SCENARIO for run in runs if is_medical(run)])
-    files |= scenario_plots(tree) if tree else {}
-    contrasts = _first_tree([p for place in places for p in (place / CONTRAST, *sorted(place.glob(f"*/{CONTRAST}")))])
-    files |= contrast_plot(contrasts) if contrasts else {}
+    if style == "fedmedicl":
+        for run in medical:
+            files |= {f"{run.name}_{name}": content for name, content in fedmedicl_logs(run).items()}
     return text, files
 
 
@@ -61,59 +74,84 @@ def _by_dataset(runs: Sequence[MedicalRun]) -> dict[str, list[MedicalRun]]:
     return found
 
 
-def _rows(dataset: str, runs: Sequence[MedicalRun]) -> list[dict[str, Any]]:
-    """One row per recipe and column: fractions, null where there is nothing."""
-    found = []
-    for title, same in by_title(runs).items():
-        for column, read in COLUMNS:
-            values = [float(read(run)) for run in same]
-            mean, low, high = confidence_interval(values)
-            row = {"mean": mean, "low": low, "high": high}
-            found.append(
-                {
-                    "dataset": dataset,
-                    "recipe": title,
-                    "seeds": [run.seed for run in same],
-                    "score": column,
-                    **{name: None if math.isnan(value) else value for name, value in row.items()},
-                    "values": [None if math.isnan(value) else value for value in values],
-                }
-            )
+def _details(runs: Sequence[MedicalRun]) -> str:
+    return "\n".join(part for part in (details_table(runs), matrix_table(runs), imbalance_table(runs)) if part)
+
+
+def _unfinished(runs: Sequence[MedicalRun]) -> list[str]:
+    """What is missing, and how to get it."""
+    return [
+        f"{run.name} has no scores after task {', '.join(map(str, run.missing))} and counts only where it has some; "
+        f"go on with: fedhpc run {run.place / 'config.yaml'} --out {run.place} --resume"
+        for run in runs
+        if not run.finished
+    ]
+
+
+def _no_contrast(run: MedicalRun) -> str:
+    return (
+        f"no {CONTRAST}, so no figure of the contrast; it needs the images: "
+        f"fedhpc scenario {run.place / 'config.yaml'} --contrast --out {run.place}"
+    )
+
+
+def _contrasts(runs: Sequence[MedicalRun], places: Sequence[Path]) -> dict[str, Any]:
+    """Dataset -> group -> values of all files that are there: whole ones beside the runs before the runs' samples."""
+    beside = [path for place in places for path in (place / CONTRAST, *sorted(place.glob(f"*/{CONTRAST}")))]
+    found: dict[str, Any] = {}
+    in_runs = {run.place / CONTRAST for run in runs}
+    for path in [*(p for p in beside if p not in in_runs), *sorted(in_runs)]:
+        for dataset, groups in (read_tree(path) or {}).items():
+            names = [dataset, f"{dataset} ({', '.join(groups)})"]
+            if dataset in found and set(found[dataset]) == set(groups):
+                continue
+            found.setdefault(names[0] if dataset not in found else names[1], groups)
     return found
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = ("dataset", "recipe", "score", "mean", "low", "high")
-    writer.writerow([*names, "seeds"])
-    writer.writerows([*("" if row[n] is None else row[n] for n in names), len(row["seeds"])] for row in rows)
-    return out.getvalue()
+def _figures(sections: _Sections, contrasts: Mapping[str, Any]) -> dict[str, bytes]:
+    from fedhpc.report.medical_plots import contrast_plot, medical_plots, scenario_plots  # matplotlib: half a second
+
+    files: dict[str, bytes] = {}
+    for dataset, same in sections.items():
+        suffix = "" if len(sections) == 1 else f"_{dataset}"
+        drawn = medical_plots(same)
+        tree = next((run.tree for run in same if run.tree), None)
+        drawn |= scenario_plots(tree) if tree else {}
+        for name, content in drawn.items():
+            stem, _, form = name.rpartition(".")
+            files[f"{stem}{suffix}.{form}"] = content
+    return files | (contrast_plot(contrasts) if contrasts else {})
 
 
-def _latex(sections: Mapping[str, Sequence[MedicalRun]]) -> str:
-    lines = [r"\begin{tabular}{l" + "r" * len(COLUMNS) + "}", r"\hline"]
-    lines.append(" & ".join(["recipe", *(title for title, _ in COLUMNS)]) + r" \\")
-    for dataset, runs in sections.items():
-        name = dataset.replace("_", r"\_")
-        lines += [r"\hline", rf"\multicolumn{{{len(COLUMNS) + 1}}}{{l}}{{{name}}} \\"]
-        for title, same in by_title(runs).items():
-            cells = []
-            for _, read in COLUMNS:
-                mean, low, _ = confidence_interval([read(run) for run in same])
-                half = "" if math.isnan(low) else rf" $\pm$ {100 * abs(mean - low):.1f}"
-                cells.append("--" if math.isnan(mean) else f"{100 * mean:.1f}{half}")
-            lines.append(" & ".join([title.replace("_", r"\_"), *cells]) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}"]) + "\n"
+def _run_trees(sections: _Sections) -> list[dict[str, Any]]:
+    """Everything about every run, as plain values for JSON; matrices are [trained task][evaluated task]."""
+    return [
+        {
+            "name": run.name,
+            "dataset": dataset,
+            "recipe": title,
+            "seed": run.seed,
+            "finished": run.finished,
+            "missing_tasks": run.missing,
+            "novel_class": run.novel,
+            "groups": list(run.tree.get("groups", ())),
+            "classes": list(run.tree.get("classes", ())),
+            "training_imbalance_factor": plain(training_imbalance(run)),
+            "training_counts": {str(client): counts.tolist() for client, counts in training_counts(run).items()},
+            "cumulative": {score: plain(run.cumulative(score)) for score in run.local},
+            "matrix": {score: plain(run.matrix(score)) for score in run.local},
+            "client_matrices": {str(c): plain(matrix) for c, matrix in run.local.get("ltr", {}).items()},
+            "holdout": {
+                what.removeprefix(HOLDOUT): {"common" if m is None else str(m): plain(s) for m, s in models.items()}
+                for what, models in run.holdout.items()
+            },
+            "known_and_novel": plain(list(run.novel_curves() or ())),
+        }
+        for dataset, runs in sections.items()
+        for title, same in by_title(runs).items()
+        for run in same
+    ]
 
 
-def _first_tree(paths: Sequence[Path]) -> dict[str, Any] | None:
-    """The content of the first file that is there."""
-    for path in paths:
-        if path.is_file():
-            try:
-                found = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise FedhpcError(f"{path}: cannot be read as JSON ({error})") from None
-            return found if isinstance(found, dict) else None
-    return None
+__all__ = ["CONTRAST", "SCENARIO", "medical_files"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -10,36 +9,12 @@ import numpy as np
 import pytest
 
 from fedhpc.medical.scores import Moment, task_records
-from fedhpc.report import ltr, report
-from fedhpc.report.medical import by_title, is_medical, medical_table, read_medical
-from fedhpc.report.medical_plots import contrast_plot, medical_plots
-from fedhpc.runs.records import RecordWriter
-
-CONFIG = """seed: {seed}
-data: {{dataset: medical_digits}}
-scenario: {{kind: novel_disease, novel_class: -1}}
-recipe: {{name: {recipe}}}
-algorithm: {{name: fedavg}}
-"""
-
-
-def write_run(place: Path, recipe: str, seed: int, tasks: int = 3, clients: int = 2, bonus: float = 0.0) -> Path:
-    """Made-up logits: what was trained longer ago is known less."""
-    place.mkdir(parents=True)
-    (place / "config.yaml").write_text(CONFIG.format(seed=seed, recipe=recipe))
-    rng = np.random.default_rng(seed)
-    labels, groups = rng.integers(0, 3, 60), rng.integers(-1, 2, 60)
-    with RecordWriter(place / "metrics.jsonl") as writer:
-        for trained in range(tasks):
-            moment = Moment((trained + 1) * 10, float(trained), "broadcast_next")
-            for client in range(clients):
-                for task in range(tasks):
-                    skill = 2.0 + bonus - 0.5 * abs(trained - task)
-                    logits = rng.normal(size=(60, 3)) + skill * np.eye(3)[labels]
-                    writer.write_all(task_records(moment, logits, labels, groups, 2, client, task))
-            logits = rng.normal(size=(60, 3)) + np.eye(3)[labels] * np.array([2, 2, float(trained)])
-            writer.write_all(task_records(moment, logits, labels, groups, 2, None, None))
-    return place
+from fedhpc.report import ltr
+from fedhpc.report.medical import _derive, is_medical, read_medical
+from fedhpc.report.medical_groups import by_title, without_repeats
+from fedhpc.report.medical_plots import medical_plots
+from fedhpc.report.medical_tables import medical_table
+from tests.report.medical_runs import CONFIG, write_run
 
 
 @pytest.fixture
@@ -76,51 +51,15 @@ def test_known_and_new_classes_apart(runs) -> None:  # type: ignore[no-untyped-d
     assert new[0, 2] > new[0, 0]
 
 
-def test_figures_are_drawn_and_repeatable(runs) -> None:  # type: ignore[no-untyped-def]
-    files = medical_plots(runs)
-    names = {"medical_tasks", "medical_holdout_ltr", "medical_holdout_auc", "medical_novel"}
-    assert set(files) == {f"{name}.{form}" for name in names for form in ("png", "svg")}
-    assert files == medical_plots(runs)
-    assert medical_plots(runs[:1])  # one seed: no interval
-    contrast = contrast_plot({"digits": {"0-59": [1.0, 2.0, 3.0], "60+": [2.0, 3.0, 4.0]}})
-    assert contrast["contrast.png"].startswith(b"\x89PNG")
-
-
-def test_a_report_has_the_medical_tables_and_figures(tmp_path: Path) -> None:
-    for recipe, bonus in (("cb", 1.0), ("erm", -1.0)):
-        for seed in (0, 1):
-            write_run(tmp_path / f"{recipe}-seed{seed}", recipe, seed, bonus=bonus)
-    (tmp_path / "scenario").mkdir()
-    (tmp_path / "scenario" / "contrast.json").write_text('{"digits": {"0-59": [1, 2, 3], "60+": [2, 3, 5]}}')
-    written = report([tmp_path])
-    assert "F-CB" in written.text
-    assert "hold-out LTR" in written.text
-    names = {path.name for path in written.files}
-    assert {"medical.txt", "medical.csv", "medical.tex", "medical.json", "medical_novel.png", "contrast.svg"} <= names
-    rows = json.loads((tmp_path / "report" / "medical.json").read_text())
-    assert len(rows) == 2 * 7
-    by_hand = [read_medical(tmp_path / f"cb-seed{seed}", "").final_holdout("ltr") for seed in (0, 1)]
-    found = next(row for row in rows if row["recipe"] == "F-CB" and row["score"] == "hold-out LTR")
-    assert found["mean"] == pytest.approx(np.mean(by_hand))
-    assert found["low"] < found["mean"] < found["high"]
-    assert (tmp_path / "report" / "medical.csv").read_text().count("\n") == 1 + 14
-    assert (tmp_path / "report" / "medical.tex").read_text().count(r"\\") == 1 + 1 + 2
-
-
-def test_a_report_without_medical_runs_is_as_before(tmp_path: Path) -> None:
-    place = write_run(tmp_path / "run", "cb", 0)
-    (place / "config.yaml").write_text("seed: 0\n")
-    assert not any(path.name.startswith("medical") for path in report([tmp_path]).files)
-
-
 def test_what_was_not_recorded_is_missing_not_zero(tmp_path: Path) -> None:
     place = tmp_path / "empty"
     place.mkdir()
-    (place / "config.yaml").write_text(CONFIG.format(seed=0, recipe="cb"))
+    (place / "config.yaml").write_text(CONFIG.format(seed=0, recipe="cb", tasks=3, lr=0.1))
     (place / "metrics.jsonl").touch()
     run = read_medical(place, "empty")
     assert math.isnan(run.final_holdout("ltr"))
-    assert medical_table([run]).splitlines()[2].split()[2:] == ["-"] * 7
+    assert medical_table([run]).splitlines()[2].split()[-7:] == ["-"] * 7
+    assert not run.finished
     assert medical_plots([run]) == {}
 
 
@@ -178,3 +117,54 @@ def test_forgetting_and_transfer_of_a_known_matrix() -> None:
     assert ltr.forgetting(matrix) == pytest.approx((0.3 + 0.2) / 2)
     assert ltr.backward_transfer(matrix) == pytest.approx((-0.3 - 0.2) / 2)
     assert ltr.last_row(matrix) == pytest.approx((0.5 + 0.7 + 1.0) / 3)
+
+
+def test_a_task_without_test_samples_is_left_out_not_zero(tmp_path: Path) -> None:
+    matrix = np.array([[0.8, math.nan, 0.1], [0.6, math.nan, 0.3], [0.4, math.nan, 1.0]])
+    assert ltr.cumulative(matrix) == pytest.approx([0.8, 0.7, (0.8 + 0.6 + 0.4 + 1.0) / 4])
+    assert ltr.forgetting(matrix) == pytest.approx(0.4)
+    assert ltr.last_row(matrix) == pytest.approx(0.7)
+    assert math.isnan(ltr.cumulative(np.full((2, 2), math.nan))[1])
+    for untested in (0, 1, 2):  # the last one, too
+        run = read_medical(write_run(tmp_path / str(untested), "cb", 0, untested=untested), "x")
+        assert {m.shape for m in run.local["ltr"].values()} == {(3, 3)}
+        assert np.isnan(run.local["ltr"][0][:, untested]).all()
+        values = [run.over_clients(f) for f in (ltr.last_row, ltr.forgetting, ltr.backward_transfer)]
+        assert np.isfinite([*values, *run.cumulative()]).all()
+
+
+def test_an_unfinished_run_has_no_final_figures(tmp_path: Path) -> None:
+    run = read_medical(write_run(tmp_path / "broken", "cb", 0, reached=2), "broken")
+    assert (run.missing, run.finished) == ([3], False)
+    assert np.isfinite(run.cumulative()).tolist() == [True, True, False]
+    finals = [run.final_holdout("ltr"), *(run.over_clients(f) for f in (ltr.last_row, ltr.forgetting))]
+    assert np.isnan(finals).all()
+    whole = read_medical(write_run(tmp_path / "whole", "cb", 1), "whole")
+    assert whole.finished
+    line = medical_table([run, whole]).splitlines()[2]
+    assert line.split()[1:4] == ["1", "of", "2"]
+    assert "±" not in line
+
+
+def test_runs_that_differ_in_more_than_their_seed_are_told_apart(tmp_path: Path) -> None:
+    places = [write_run(tmp_path / f"{lr}-{seed}", "cb", seed, lr=lr) for lr in (0.1, 0.5) for seed in (0, 1)]
+    runs = [read_medical(place, place.name) for place in places]
+    assert {title: [run.seed for run in same] for title, same in by_title(runs).items()} == {
+        "F-CB (local.lr 0.1)": [0, 1],
+        "F-CB (local.lr 0.5)": [0, 1],
+    }
+    again = read_medical(write_run(tmp_path / "again", "cb", 1), "again")
+    kept, notes = without_repeats([*runs, again])
+    assert kept == runs
+    assert notes == ["again repeats 0.1-1 (same settings, seed 1): left out"]
+
+
+def test_the_originals_ltr_counts_an_absent_class_as_zero(tmp_path: Path) -> None:
+    run = read_medical(write_run(tmp_path / "run", "cb", 0), "x")
+    before = run.local["ltr"][0]
+    np.testing.assert_allclose(run.local["compat_ltr"][0], before, atol=1e-5)
+    for by in run.local["class_accuracy_1"].values():
+        by[:] = math.nan
+    present = [run.local[f"class_accuracy_{c}"][0] for c in (0, 2)]
+    _derive(run.local, "")
+    np.testing.assert_allclose(run.local["compat_ltr"][0], sum(present) / 3, atol=1e-5)
