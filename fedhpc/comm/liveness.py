@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -120,7 +121,7 @@ class Watch:
 
     Args:
         world: the ranks.
-        folder: where the file of signs goes; seen by all nodes.
+        folder: where the file of signs goes, named by this job; seen by all nodes, used by no other job at the time.
         clock: knows the phases of this rank.
         limit: seconds without progress that count as hanging; 0 for no watch.
         end: takes the message and ends the job; called in the helper thread, on one rank.
@@ -131,7 +132,7 @@ class Watch:
         self, world: World, folder: Path, clock: Stopwatch, limit: float, end: Callable[[str], None], log: Path | None
     ) -> None:
         self._world, self._clock, self._limit, self._end, self._log = world, clock, limit, end, log
-        self._file = folder / "signs"
+        self._folder = folder
         self._period = min(max(limit / 8, 0.1), 60.0)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fedhpc-watch", daemon=True)
@@ -139,10 +140,20 @@ class Watch:
         self._seen: dict[int, tuple[int, float]] = {}
 
     def __enter__(self) -> Watch:
+        """Collective."""
         if self._limit > 0 and self._world.size > 1:
-            self._write(0.0, self._world.inside)  # also over the sign of a former job in this directory
+            self._file = self._new_file()
+            self._write(0.0, self._world.inside)
             self._thread.start()
         return self
+
+    def _new_file(self) -> Path:
+        """A rank of a former job may live on behind a cut: it must not take this job's signs for those of its own."""
+        if self._world.is_root:
+            for old in self._folder.glob("signs*"):
+                if old.is_file():
+                    old.unlink(missing_ok=True)
+        return self._folder / f"signs-{self._world.share(secrets.token_hex(4))}"
 
     def __exit__(self, *error: object) -> None:
         self._done.set()

@@ -71,11 +71,28 @@ def test_a_thread_notices_while_the_main_thread_waits(tmp_path: Path) -> None:
     assert "hang_seconds 0.8" in said[0]
 
 
+def test_a_rank_that_outlives_its_job_does_not_see_the_next_one(tmp_path: Path) -> None:
+    """Cut off from its own job, it must give up although its run goes on."""
+    said: list[str] = []
+    heard = threading.Event()
+
+    def end(message: str) -> None:
+        said.append(message)
+        heard.set()
+
+    class Next(Waiting):
+        rank = 1
+
+    with Watch(Waiting(), tmp_path, Stopwatch(), 0.8, end, None), Watch(Next(), tmp_path, Stopwatch(), 60.0, end, None):
+        assert heard.wait(timeout=10)
+    assert said[0].startswith("rank 1 on ")
+
+
 def test_no_watch_without_a_limit_or_without_others(tmp_path: Path) -> None:
     with Watch(Waiting(), tmp_path, Stopwatch(), 0.0, lambda m: None, None):
-        assert not (tmp_path / "signs").exists()
+        assert not list(tmp_path.iterdir())
     with Watch(SoloWorld(), tmp_path, Stopwatch(), 5.0, lambda m: None, None):
-        assert not (tmp_path / "signs").exists()
+        assert not list(tmp_path.iterdir())
 
 
 def test_waiting_at_the_start_has_an_end_and_working_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
