@@ -1,4 +1,4 @@
-"""Three hosts with their own addresses: mpirun over ssh, slow links, lost hosts, directories that are not shared."""
+"""Three hosts with their own addresses: mpirun over ssh, slow links, lost hosts, disks that only one of them has."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ import re
 import time
 from pathlib import Path
 
-from virtual import CONFIG, SHORT, Cluster, run_words, sha
+from virtual import CONFIG, LONG, REPOSITORY, SHORT, Cluster, run_words, sha, wait_until
 
-ENDLESS = [
-    "--evaluate.target_accuracy",
-    "null",
-    "--evaluate.every",
-    "100000",
-    "--rounds",
-    "100000",
-    "--checkpoint.every",
-    "5",
-]
-ALL = {"node1": 1, "node2": 1, "node3": 1}
+TWO = {"node1": 1, "node2": 1}
+ALL = {**TWO, "node3": 1}
 KEEPALIVE = {"PRTE_MCA_plm_ssh_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"}
+"""As generated scripts set it."""
 
 
-def test_mpirun_over_three_hosts_gives_the_same_bits(cluster: Cluster, reference: str, out: Path) -> None:
-    done = cluster.lab("head", *cluster.mpirun({"node1": 2, "node2": 1, "node3": 1}, run_words(out)), timeout=120)
+def test_a_script_for_pbs_starts_ranks_on_all_its_hosts(
+    cluster: Cluster, reference: str, out: Path, tmp_path: Path
+) -> None:
+    """PBS tells a job its hosts in a file and its directory in a variable; mpirun reaches the hosts by ssh."""
+    flags = ["--hostfile", "$PBS_NODEFILE", "--bind-to", "none", "--mca", "coll", "^han"]
+    site = cluster.site(tmp_path, launcher="mpirun", launcher_flags=flags)
+    shape = ["--scheduler", "pbs", "--nodes", "3", "--time", "10m", "--site", str(site), "--dry-run"]
+    text = cluster.fedhpc("submit", str(CONFIG), *shape, "--out", str(out), *SHORT)
+    assert text.returncode == 0, text.stderr
+    script, nodes = tmp_path / "job.pbs", tmp_path / "nodes"
+    script.write_text(text.stdout)
+    nodes.write_text("".join(f"{node} slots=1\n" for node in cluster.nodes))
+    told = {"PBS_JOBID": "1.head", "PBS_NODEFILE": str(nodes), "PBS_O_WORKDIR": str(REPOSITORY)}
+    # a batch job knows neither this environment's folder nor this repository: the script must see to both
+    bare = ["env", "-u", "PYTHONPATH", "-u", "OMP_NUM_THREADS", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
+    variables = [f"{name}={value}" for name, value in told.items()]
+    done = cluster.lab("head", *bare, *variables, "bash", str(script), timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sha(out) == reference
     ranks = json.loads((out / "environment.json").read_text())["ranks"]
-    assert [r["host"] for r in ranks] == ["node1", "node1", "node2", "node3"]
+    assert [r["host"] for r in ranks] == list(cluster.nodes)
 
 
 def test_a_directory_that_other_hosts_do_not_see_is_refused(cluster: Cluster) -> None:
@@ -38,15 +45,14 @@ def test_a_directory_that_other_hosts_do_not_see_is_refused(cluster: Cluster) ->
     assert re.search(
         r"/dev/shm/run: not seen by node2, node3; put --out on a file system that all nodes share", done.stderr
     )
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 30
 
 
 def test_settings_that_do_not_reach_other_hosts_are_refused(cluster: Cluster, out: Path) -> None:
-    words = cluster.mpirun({"node1": 1, "node2": 1}, run_words(out))
+    words = cluster.mpirun({"head": 1, "node2": 1}, run_words(out))
     at = words.index("OMP_NUM_THREADS")
     words[at - 1 : at + 1] = []
-    # ssh passes nothing on: the local daemon's rank alone would have the variable
-    words[words.index("node1:1,node2:1")] = "head:1,node2:1"
+    # ssh passes nothing on: the local daemon's rank alone has the variable
     done = cluster.lab("head", *words)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "different values of OMP_NUM_THREADS" in done.stderr
@@ -54,74 +60,85 @@ def test_settings_that_do_not_reach_other_hosts_are_refused(cluster: Cluster, ou
     assert not out.exists()
 
 
-def test_a_lost_host_ends_the_job_and_others_finish_it_with_the_same_bits(
-    cluster: Cluster, reference: str, out: Path, tmp_path: Path
+def test_lost_hosts_end_the_job_and_others_finish_it_with_the_same_bits(
+    cluster: Cluster, undisturbed: str, out: Path, tmp_path: Path
 ) -> None:
-    long = [*SHORT, "--rounds", "150", "--evaluate.every", "100000"]
-    words = ["run", str(CONFIG), "--out", str(out), *long]
-    job = cluster.start("head", cluster.mpirun(ALL, words), tmp_path / "log", KEEPALIVE)
-    job.wait_for_round(out, 10)
-    cluster.lab("poweroff", "node3")
-    began = time.monotonic()
+    words = ["run", str(CONFIG), "--out", str(out), *LONG, "--checkpoint.every", "1", "--hang_seconds", "12"]
+    cluster.lab("slow", "node2", "500")  # else it may be done before anything is lost
+    job = cluster.start("head", cluster.mpirun(ALL, words), tmp_path / "first", KEEPALIVE)
     try:
-        code = job.wait(timeout=40)
-        seconds = time.monotonic() - began
+        job.wait_for_round(out, 5)
+        cluster.lab("unplug", "node3")
+        assert job.wait(timeout=40) != 0, "done is the truth, but this setting also gives an exit code"
+        assert "node3" in job.text, "the launcher names the host that it lost"
+        assert not (out / "done").exists()
+
+        rest = cluster.mpirun(TWO, [*words, "--resume"])
+        job = cluster.start("head", rest, tmp_path / "second", KEEPALIVE)
+        wait_until(lambda: "resuming after" in job.text or job.poll() is not None, 120, lambda: job.text)
+        cluster.lab("slow", "node2", "200")
+        # nobody could end the rank behind the cut: it gave up by itself, and others went on
+        wait_until(lambda: "node3" not in cluster.ranks(out), 60, lambda: cluster.ranks(out))
+        log = (out / "log" / "rank-00002.log").read_text()
+        assert re.search(r"gives? no sign of life|all ranks wait for each other", log), log
+
+        assert job.poll() is None, job.text
+        cluster.lab("poweroff", "node2")
+        assert job.wait(timeout=40) != 0, job.text
+        assert not (out / "done").exists()
     finally:
-        assert cluster.lab("poweron", "node3").returncode == 0
-    assert code != 0, "done is the truth, but this setting also gives an exit code"
-    assert seconds < 40
-    assert not (out / "done").exists()
-    again = cluster.lab("head", *cluster.mpirun({"node1": 2, "node2": 2}, [*words, "--resume"]), timeout=120)
+        for node in ("node2", "node3"):
+            assert cluster.lab("poweron", node).returncode == 0
+    again = cluster.lab("head", *cluster.mpirun({"node1": 2, "node3": 1}, [*words, "--resume"]), timeout=120)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "resuming after round" in again.stdout
-    other = tmp_path / "undisturbed"
-    alone = cluster.lab(
-        "head", *cluster.mpirun({"head": 1}, ["run", str(CONFIG), "--out", str(other), *long]), timeout=120
-    )
-    assert alone.returncode == 0, alone.stderr
-    assert sha(out) == sha(other)
+    assert sha(out) == undisturbed
 
 
-def test_an_unplugged_host_is_named_where_the_launcher_notices_nothing(
-    cluster: Cluster, out: Path, tmp_path: Path
-) -> None:
-    words = ["run", str(CONFIG), "--out", str(out), *ENDLESS, "--hang_seconds", "10"]
-    job = cluster.start("head", cluster.mpirun(ALL, words), tmp_path / "log")
-    job.wait_for_round(out, 6)
-    cluster.lab("unplug", "node2")
-    try:
-        end = time.monotonic() + 60
-        while "fedhpc: error" not in job.text and time.monotonic() < end:
-            time.sleep(0.2)
-        said = job.text
-        logs = "".join(p.read_text() for p in (out / "log").glob("rank-*.log"))
-    finally:
-        cluster.end(job)
-        cluster.lab("plug", "node2")
-        for node in cluster.nodes:
-            cluster.lab(node, "pkill", "-KILL", "-f", f"fedhpc run .*{out}")
-    assert re.search(r"(rank 1 on node2 |all ranks wait for each other)", said + logs), said + logs
-
-
-def test_a_slow_link_changes_no_bit_and_shows_in_the_records(cluster: Cluster, reference: str, out: Path) -> None:
-    wide = ["--model.hidden", "[4000]", "--rounds", "3"]
+def test_a_slow_link_changes_no_bit_and_shows_in_the_records(cluster: Cluster, out: Path) -> None:
+    wide = ["--model.hidden", "[4000]", "--rounds", "2"]
     fast = out.with_name("fast")
-    hosts = {"node1": 1, "node2": 1}
-    done = cluster.lab("head", *cluster.mpirun(hosts, run_words(fast, *wide)), timeout=120)
+    done = cluster.fedhpc(*run_words(fast, *wide))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert cluster.lab("slow", "node2", "100").returncode == 0
+    assert cluster.lab("slow", "node2", "100000").returncode == 0
     try:
-        done = cluster.lab("head", *cluster.mpirun(hosts, run_words(out, *wide)), timeout=120)
+        done = cluster.lab("head", *cluster.mpirun(TWO, run_words(out, *wide)), timeout=120)
     finally:
         cluster.lab("fast", "node2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert sha(out) == sha(fast)
-    slow, quick = (sum(values_of(r, "communicate_seconds")) for r in (out, fast))
+    seconds = sum(values_of(out, "communicate_seconds"))
     megabits = sum(values_of(out, "bytes_moved")) * 8 / 1e6
-    assert slow > 0.6 * megabits / 100, f"{megabits:.0f} Mbit cannot cross in {slow:.2f} s"
-    assert slow > 1.5 * quick
+    assert seconds > 0.6 * megabits / 100, f"{megabits:.0f} Mbit cannot cross in {seconds:.2f} s"
 
 
 def values_of(run: Path, what: str) -> list[float]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [line["value"] for line in lines if line["what"] == what]
+
+
+def test_a_full_disk_and_vanished_data_on_one_host_are_named(cluster: Cluster, out: Path, tmp_path: Path) -> None:
+    data, disk = tmp_path / "digits", tmp_path / "disk"
+    disk.mkdir()
+    assert cluster.fedhpc("prepare", "digits", "--out", str(data)).returncode == 0
+    small = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"]
+    assert cluster.lab("node2", *small, str(disk)).returncode == 0
+    staged = cluster.lab("head", *cluster.mpirun(TWO, ["stage", str(data), str(disk)]))
+    assert staged.returncode == 0, staged.stderr
+    assert staged.stdout.splitlines()[-1] == str(data), "read where it is"
+    assert re.search(rf"node2: .*{disk} has .* free", staged.stderr), staged.stderr
+
+    # states of clients beyond the budget go to the disk of their rank
+    spill = ["--algorithm.name", "scaffold", "--device.client_state_gib", "0", "--cohort.size", "20"]
+    words = cluster.mpirun(TWO, run_words(out, *spill), "-x", f"TMPDIR={disk}")
+    full = cluster.lab("head", *words)
+    assert full.returncode == 1, full.stdout + full.stderr
+    assert re.search(r"rank 1 on node2 .*No space left on device", full.stderr), full.stderr
+
+    assert cluster.lab("node2", *small, str(data)).returncode == 0
+    other = out.with_name("other")
+    gone = cluster.lab("head", *cluster.mpirun(TWO, run_words(other, "--data.root", str(data))))
+    for folder in (disk, data):
+        assert cluster.lab("node2", "umount", str(folder)).returncode == 0
+    assert gone.returncode == 1, gone.stdout + gone.stderr
+    assert re.search(rf"node2.*{data}|{data}.*node2", gone.stderr), gone.stderr

@@ -110,7 +110,7 @@ def test_srun_without_pmix_would_give_singletons_and_is_refused_in_time(cluster:
     assert done.returncode == 2, done.stdout + done.stderr
     assert "srun started 2 tasks but MPI sees 1 rank" in done.stderr
     assert "srun --mpi=pmix" in done.stderr
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 10
     assert not out.exists()
 
 
@@ -135,7 +135,7 @@ def test_a_submitted_run_ends_with_the_bits_of_one_process(
 def test_two_jobs_of_an_array_share_one_sweep(cluster: Cluster, out: Path, tmp_path: Path) -> None:
     config = REPOSITORY / "configs" / "smoke" / "sweep.yaml"
     few = ["--sweep.datasets", "{rotated_digits: null}", "--sweep.n_hparams", "1", "--sweep.n_trials", "1"]
-    few += ["--sweep.algorithms", "[erm, irm]"]
+    few += ["--sweep.algorithms", "[erm]", "--sweep.steps", "11"]
     shape = ["--mode", "sweep", "--array", "2", "--site", cluster.site(tmp_path, directives=[AWAY])]
     job = cluster.submit(config, *SLURM, *shape, "--out", out, *few)
     cluster.wait_for(job, "COMPLETED", "FAILED")
@@ -150,13 +150,14 @@ def test_two_jobs_of_an_array_share_one_sweep(cluster: Cluster, out: Path, tmp_p
 @pytest.mark.usefixtures("beside")
 def test_a_study_is_submitted_like_a_run(cluster: Cluster, out: Path, tmp_path: Path) -> None:
     config = REPOSITORY / "configs" / "smoke" / "quickstart_study.yaml"
-    few = ["--settings", "{rounds: 1, warmup_rounds: 0, cohort.size: 4}"]
+    few = ["--runs", "[hem/fedavg.yaml, hem/scaffold.yaml]"]
+    few += ["--settings", "{rounds: 1, warmup_rounds: 0, cohort.size: 4}"]
     shape = ["--mode", "study", "--ranks-per-node", "2", "--site", cluster.site(tmp_path, directives=[AWAY])]
     job = cluster.submit(config, *SLURM, *shape, "--out", out, *few)
     info = cluster.wait_for(job, "COMPLETED", "FAILED")
     assert info["JobState"] == "COMPLETED", cluster.log(out, job)
     ends = [json.loads(file.read_text()) for file in out.glob("*/done")]
-    assert [(end["rounds"], end["ranks"]) for end in ends] == [(1, 2)] * 3, cluster.log(out, job)
+    assert [(end["rounds"], end["ranks"]) for end in ends] == [(1, 2)] * 2, cluster.log(out, job)
 
 
 @pytest.mark.usefixtures("beside")

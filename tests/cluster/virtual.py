@@ -180,7 +180,8 @@ class Cluster:
     def mpirun(self, hosts: Mapping[str, int], words: Sequence[str], *flags: str) -> list[str]:
         """Words that start one `fedhpc` rank per slot of the hosts, from head."""
         places = ",".join(f"{host}:{slots}" for host, slots in hosts.items())
-        exported = [w for name in ("OMP_NUM_THREADS", "PYTHONPATH", "PATH") for w in ("-x", name)]
+        # ssh passes nothing on. Python's path is for tests of a clone that runs another one's environment.
+        exported = [w for name in ("OMP_NUM_THREADS", "PYTHONPATH") for w in ("-x", name)]
         common = ["--bind-to", "none", "--mca", "coll", "^han", *exported, *flags]
         program = [sys.executable, "-m", "fedhpc", *words]
         return [str(BIN / "mpirun"), "-n", str(sum(hosts.values())), "--host", places, *common, *program]

@@ -29,7 +29,7 @@ class MpiJob(subprocess.Popen):
     """One running `mpirun`, leader of a session of its own; its output goes to files, so no pipe can fill or hang."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
-        self.num_ranks = int(command[2])
+        self.num_ranks = int(command[command.index("-n") + 1])
         self.folder = Path(tempfile.mkdtemp(prefix="fedhpc-mpi-"))
         self.shared = Path(tempfile.mkdtemp(prefix="fedhpc-mpi-", dir="/dev/shm"))
         with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
@@ -86,11 +86,28 @@ def mpirun(
 
 
 def start(
-    n: int, args: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    n: int,
+    args: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    before: Sequence[str] = (),
 ) -> MpiJob:
-    """Start `python ARGS` on `n` ranks and return at once; what is left of the job is killed when the test ends."""
-    command = [str(find_mpirun()), "-n", str(n), sys.executable, *map(str, args)]
+    """Start `python ARGS` on `n` ranks and return at once; what is left of the job is killed when the test ends.
+
+    `before` are words in front of mpirun, of programs that become it.
+    """
+    command = [*before, str(find_mpirun()), "-n", str(n), sys.executable, *map(str, args)]
     return MpiJob(command, {**environment(), **(env or {})}, cwd or REPOSITORY)
+
+
+def without_network() -> list[str]:
+    """Words that leave a job nothing but the loopback device, like compute nodes that reach no other network."""
+    user = [] if os.getuid() == 0 else ["--map-root-user"]
+    words = ["unshare", "--net", *user, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    if shutil.which("ip") is None or subprocess.run([*words, "true"], capture_output=True).returncode:
+        pytest.skip("cannot make a network namespace here")
+    return words
 
 
 def find_mpirun() -> Path:

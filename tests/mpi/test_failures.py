@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launcher import REPOSITORY, MpiJob, mpirun, ranks_of, session_of, start, still_alive
+from launcher import REPOSITORY, MpiJob, mpirun, ranks_of, session_of, start, still_alive, without_network
 
 PROGRAMS = Path(__file__).parent / "programs"
 CONFIG = REPOSITORY / "configs" / "smoke" / "fedavg.yaml"
@@ -148,11 +148,11 @@ def test_second_job_on_a_directory_is_refused_and_the_first_goes_on(tmp_path: Pa
     assert "--resume" in third.stderr
 
 
-def test_signal_stops_at_a_round_border_with_code_75(tmp_path: Path) -> None:
+def test_signal_to_one_rank_stops_all_at_a_round_border_with_code_75_and_no_network(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    job = start(2, run_args(run))
+    job = start(2, run_args(run), before=without_network())
     wait_for_checkpoint(job, run)
-    os.kill(job.pid, signal.SIGUSR1)
+    os.kill(ranks_of(job)[1], signal.SIGUSR1)
     assert job.wait(timeout=SECONDS) == 75, job.err
     assert "go on with --resume" in job.out
     newest = checkpoints(run)[-1]
