@@ -29,6 +29,10 @@ _STYLE: Any = {
     "text.parse_math": False,
 }
 _MOST_BARS = 400
+_MARGIN = 15.0
+"""Percent that an axis shows beyond the means."""
+_UPRIGHT = 6
+"""Most clients whose names stand upright below their bars."""
 
 
 def medical_plots(runs: Sequence[MedicalRun]) -> dict[str, bytes]:
@@ -80,8 +84,8 @@ def _line(axes: Axes, number: int, title: str, rows: Sequence[np.ndarray]) -> No
     mean, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
     colour = _COLOURS[number % len(_COLOURS)]
     axes.plot(x, mean, color=colour, marker=_MARKERS[number % len(_MARKERS)], markersize=4, linewidth=1.5, label=title)
-    if np.isfinite(low).any():
-        axes.fill_between(x, low, high, where=np.isfinite(low), color=colour, alpha=0.12, linewidth=0)
+    if np.isfinite(low).any():  # of few seeds so wide that areas would cover one another
+        axes.errorbar(x + 0.02 * number, mean, high - mean, fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.45)
 
 
 def _spread(axes: Axes, number: int, models: Sequence[np.ndarray]) -> None:
@@ -112,7 +116,8 @@ def _bars(figure: Figure, several: Mapping[str, Sequence[MedicalRun]], score: st
         mean, low, high = confidence_interval([run.final_holdout(score) for run in runs])
         if np.isfinite(mean):
             error = [[100 * (mean - low)], [100 * (high - mean)]] if np.isfinite(low) else None
-            axes.bar(number, 100 * mean, color=_COLOURS[number % len(_COLOURS)], yerr=error, capsize=3)
+            axes.bar(number, 100 * mean, color=_COLOURS[number % len(_COLOURS)], yerr=error, capsize=3,
+                     error_kw={"elinewidth": 0.9, "ecolor": "#444444"})  # fmt: skip
     axes.set_ylim(0, min(101.0, axes.get_ylim()[1]))  # an interval of few seeds may leave what is possible
     axes.set_xticks(range(len(several)), list(several), rotation=35, ha="right")
     axes.set_ylabel(f"Hold-out {score.upper()}{' accuracy' if score == 'ltr' else ''} (%)")
@@ -130,6 +135,7 @@ def _novel(figure: Figure, several: Mapping[str, Sequence[MedicalRun]]) -> None:
         axes.set_title(title, loc="left", fontsize=10)
         _whole_tasks(axes)
     known.set_ylabel("Hold-out accuracy (%)")
+    figure.supxlabel("bars with caps: standard deviation over clients; without: 95 % interval over seeds", fontsize=7)
     figure.legend(*known.get_legend_handles_labels(), loc="outside right upper", frameon=False)
 
 
@@ -139,6 +145,12 @@ def _whole_tasks(axes: Axes) -> None:
     axes.set_xticks(range(1, ticks + 1))
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     low, high = axes.get_ylim()
+    panels = axes.get_shared_y_axes().get_siblings(axes)
+    lines = [np.asarray(line.get_ydata(), dtype=float) for panel in panels for line in panel.get_lines()]
+    values = np.concatenate([np.zeros(0), *lines])
+    values = values[np.isfinite(values)]
+    if len(values):  # the means decide, not the ends of wide intervals
+        low, high = max(low, values.min() - _MARGIN), min(high, values.max() + _MARGIN)
     axes.set_ylim(max(0.0, low), min(101.0, high))
 
 
@@ -148,7 +160,7 @@ def _scenario(figure: Figure, tree: Mapping[str, Any], rows: Sequence[Mapping[st
         bottom = np.zeros(len(rows))
         for number, name in enumerate(names):
             heights = np.array([row[key][number] for row in rows])
-            hatch = "///"[: number // len(_COLOURS)] or None
+            hatch = "////" * (number // len(_COLOURS)) or None
             axes.bar(range(len(rows)), heights, bottom=bottom, color=_COLOURS[number % len(_COLOURS)], hatch=hatch,
                      label=str(name), width=0.85)  # fmt: skip
             bottom += heights
@@ -159,7 +171,9 @@ def _scenario(figure: Figure, tree: Mapping[str, Any], rows: Sequence[Mapping[st
         for axes in panels:
             axes.axvline(start - 0.5, color="#999999", linewidth=0.6)
     names = [f"client {rows[i]['client']}\n{rows[i]['kind']}" for i in starts]
-    panels[1].set_xticks(starts, names, rotation=60, ha="left", fontsize=7)
+    middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(rows)], strict=True)]
+    turned: dict[str, Any] = {} if len(starts) <= _UPRIGHT else {"rotation": 60, "ha": "right"}
+    panels[1].set_xticks(middles, names, fontsize=7, **turned)
     panels[0].set_title("Tasks of each client, from left to right", loc="left", fontsize=10)
 
 
