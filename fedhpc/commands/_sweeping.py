@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import fedhpc
+from fedhpc.comm.checks import check_shared, pinning_problems, refuse
+from fedhpc.comm.deadline import job_end
 from fedhpc.commands._session import Session
-from fedhpc.config import diff, from_tree, load, parse_yaml, to_yaml
-from fedhpc.data.stores import Store, attach_store, open_store
-from fedhpc.errors import ConfigError, FedhpcError
-from fedhpc.report.results import PlannedTrial
-from fedhpc.report.trial_files import CONFIG, DONE, PLAN, is_sweep, plan_text, read_plan
+from fedhpc.commands._trials import TrialRunner, asked_models, kept_models
+from fedhpc.config import from_tree, load
+from fedhpc.data.fingerprint import fingerprint
+from fedhpc.data.stores import Store, attach_store
+from fedhpc.errors import FedhpcError
+from fedhpc.report.trial_files import DONE, is_sweep
 from fedhpc.runs.environment import describe_environment
-from fedhpc.runs.rundir import BATCH_FILES, write_atomically
+from fedhpc.runs.rundir import write_atomically
+from fedhpc.sweep.datasets import open_dataset
 from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
-from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan
+from fedhpc.sweep.folder import LOG, DataFacts, write_sweep
+from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan, remark_text
 from fedhpc.sweep.plan import plan_text as text_of
 from fedhpc.sweep.queue_files import forgive, reopen, states
-from fedhpc.sweep.schedule import Claim, Ending, Queue, work
-from fedhpc.sweep.settings import AXES, HARMLESS, SweepConfig
+from fedhpc.sweep.schedule import Queue
+from fedhpc.sweep.settings import SweepConfig
 from fedhpc.sweep.status import timed_trials
 from fedhpc.sweep.trials import TrialSpec
+from fedhpc.timing import Stopwatch
 
-_LOST_CHECK = 5.0
-"""Seconds between looks whether a running trial still belongs to this worker."""
-_QUIET_SECONDS = 2.0
+if TYPE_CHECKING:
+    from fedhpc.comm.device import Pinning
 
 
 @dataclass(frozen=True)
@@ -43,48 +50,69 @@ class Prepared:
         plan: on root; elsewhere None.
         trials: what is to be run, longest first.
         stores: the datasets, by name.
+        models: steps after which a trial's model is kept, by id.
     """
 
     config: SweepConfig
     plan: Plan | None
     trials: tuple[TrialSpec, ...]
     stores: Mapping[str, Store]
+    models: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 def prepare(
-    session: Session, path: str, overrides: Sequence[str], folder: Path, only: Sequence[str] | None, dry: bool
+    session: Session, path: str, overrides: Sequence[str], folder: Path, only: str | None, dry: bool
 ) -> Prepared:
     """Read the configuration, open the datasets, plan; root writes the sweep's files unless `dry`. Collective.
+
+    Args:
+        session: the ranks.
+        path: of the configuration.
+        overrides: of its keys.
+        folder: the sweep's.
+        only: `ID,ID@STEP`: the trials to run, and steps after which their models are kept; None for all.
+        dry: write nothing.
 
     Raises:
         AgreedError: something cannot be used; on every rank.
     """
     world = session.world
-    config, plan, stores = None, None, {}
+    found: Prepared | None = None
     problem: FedhpcError | None = None
     if world.is_root:
         try:
-            config = load(SweepConfig, path, overrides)
-            stores = {name: open_store(name, root) for name, root in config.sweep.datasets.items()}
-            whole = make_plan(config, {name: facts_of(store) for name, store in stores.items()})
-            check_transforms(whole, stores)
-            plan = whole.only(only) if only else whole
-            if not dry:
-                check_models(plan, stores, _weights_file(config))
-                _write(folder, config, whole)
+            found = _prepare(path, overrides, folder, only, dry)
         except FedhpcError as error:
             problem = error
         except OSError as error:
             problem = FedhpcError(f"{folder}: cannot be written ({error.strerror}); choose another --out")
     world.agree(problem)
-    tree = world.share(config.to_dict() if config else None)
-    trials = world.share(plan.trials if plan else None)
-    descriptions = world.share({name: store.describe() for name, store in stores.items()} if plan else None)
-    if config is None:
-        config = from_tree(SweepConfig, tree or {}, "configuration")
-        roots = config.sweep.datasets
-        stores = {name: attach_store(roots[name], about) for name, about in (descriptions or {}).items()}
-    return Prepared(config, plan, trials or (), stores)
+    small = (found.config.to_dict(), found.trials, found.models) if found else ({}, (), {})
+    tree, trials, models = world.share(small)
+    descriptions = world.share({name: store.describe() for name, store in found.stores.items()} if found else {})
+    if found is None:
+        config = from_tree(SweepConfig, tree, "configuration")
+        stores = {name: attach_store(config.sweep.roots[name], about) for name, about in descriptions.items()}
+        found = Prepared(config, None, trials, stores, models)
+    if not dry:
+        check_shared(world, folder)
+    return found
+
+
+def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None, dry: bool) -> Prepared:
+    """What root does of `prepare`."""
+    ids, asked = asked_models(only)
+    config = load(SweepConfig, path, overrides)
+    stores = {name: open_dataset(name, root) for name, root in config.sweep.roots.items()}
+    whole = make_plan(config, {name: facts_of(store) for name, store in stores.items()})
+    check_transforms(whole, stores)
+    plan = whole.only(ids) if ids else whole
+    models = kept_models(asked, plan.trials, config.checkpoint.keep)
+    if not dry:
+        check_models(plan, stores, _weights_file(config))
+        data = {name: DataFacts(fingerprint(store), store.num_samples) for name, store in stores.items()}
+        write_sweep(folder, config, whole, data)
+    return Prepared(config, plan, plan.trials, stores, models)
 
 
 def _weights_file(config: SweepConfig) -> str | None:
@@ -93,42 +121,17 @@ def _weights_file(config: SweepConfig) -> str | None:
     return weights if weights is not None and Path(weights).suffix else None
 
 
-def _write(folder: Path, config: SweepConfig, plan: Plan) -> None:
-    """Write configuration and plan; a sweep that is there already may grow but not change."""
-    planned = {t.id: t.planned() for t in plan.trials}
-    environments = {name: facts.environments for name, facts in plan.facts.items()}
-    names = list(plan.criteria)
-    if is_sweep(folder):
-        _refuse_change(folder, config)
-        before = read_plan(folder)
-        planned = {**{t.id: t for t in before.planned}, **planned}
-        environments = {**(before.environments or {}), **environments}
-        names = list(dict.fromkeys([*before.criteria, *names]))
-    elif folder.exists() and any(entry.name not in BATCH_FILES for entry in folder.iterdir()):
-        raise ConfigError(f"{folder}: is not empty and holds no sweep; choose another --out")
-    (folder / "log").mkdir(parents=True, exist_ok=True)
-    about = {"planned with": fedhpc.__version__, "profile": plan.profile}
-    write_atomically(folder / CONFIG, to_yaml(config.to_dict()))
-    ordered = sorted(planned.values(), key=_place)
-    write_atomically(folder / PLAN, plan_text(ordered, environments, names, about))
-
-
-def _place(trial: PlannedTrial) -> tuple[Any, ...]:
-    return trial.dataset, trial.algorithm, trial.test_envs, trial.trial_seed, trial.hparams_seed
-
-
-def _refuse_change(folder: Path, config: SweepConfig) -> None:
-    file = folder / CONFIG
-    old = from_tree(SweepConfig, parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file)).to_dict()
-    changed = [k for k in diff(old, config.to_dict()) if not k.startswith((*AXES, *HARMLESS))]
-    if changed:
-        raise ConfigError(
-            f"{folder}: holds a sweep with other settings ({', '.join(changed[:8])}); choose another --out"
-        )
+def introduction(session: Session, prepared: Prepared) -> str:
+    """What root says before the trials run."""
+    if prepared.plan is None:
+        return ""
+    text = f"{len(prepared.trials)} trials, {session.world.size} rank{'s' if session.world.size > 1 else ''}"
+    return "\n".join(filter(None, [text, remark_text(prepared.plan)]))
 
 
 def dry_run(session: Session, prepared: Prepared, folder: Path) -> str:
-    """The plan with an estimate from finished trials, else from a short probe on root."""
+    """The plan with an estimate from finished trials, else from a short probe on root; collective."""
+    pinning = _pin(session, prepared.config, quiet=True)
     if prepared.plan is None:
         return ""
     plan = prepared.plan
@@ -144,120 +147,93 @@ def dry_run(session: Session, prepared: Prepared, folder: Path) -> str:
     if probed:
         from fedhpc.sweep.probe import probe
 
-        timed = probe(plan, prepared.stores)
+        timed = probe(plan, prepared.stores, pinning.device)
     open_ = [t for t in plan.trials if t.id not in settled]
     left = seconds_by_dataset(open_, plan.costs, Rates(timed))
     how = "a probe of a few steps" if probed else f"{len(settled)} finished trials"
+    where = f"{socket.gethostname()}, {pinning.device}, {pinning.threads} thread{'s' if pinning.threads > 1 else ''}"
     text = text_of(plan, left, session.world.size)
-    return f"{text}\n          from {how} on {socket.gethostname()}, {len(open_)} trials to run"
+    return f"{text}\n          from {how} on {where}; {len(open_)} trials to run"
 
 
 def reopen_trials(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:
     """Root: let trials be run again whose records are gone, and, if asked for, those that failed; collective."""
     if session.world.is_root:
-        places = {t.id: folder / t.folder / DONE for t in prepared.trials}
-        if gone := reopen(folder, lambda trial: not places[trial].exists(), places):
-            session.say(f"{gone} trials are marked as done but have no records; they will be run again")
+        from fedhpc.sweep.trial_folder import has_models
+
+        places = {t.id: folder / t.folder for t in prepared.trials}
+
+        def incomplete(trial: str) -> bool:
+            place = places[trial]
+            return not (place / DONE).exists() or not has_models(place, prepared.models.get(trial, ()))
+
+        if gone := reopen(folder, incomplete, places):
+            session.say(f"{gone} trials are marked as done but have no records or models; they will be run again")
         if retry_failed:
             session.say(f"{forgive(folder, places)} failed trials will be tried again")
     session.world.barrier()
 
 
-def run_trials(session: Session, prepared: Prepared, folder: Path) -> bool:
-    """Claim and run trials on this rank until all are settled or a stop is asked for; returns which it was."""
-    from fedhpc.comm.device import pin
+def _pin(session: Session, config: SweepConfig, quiet: bool = False) -> Pinning:
+    """Choose and check the devices; collective."""
+    from fedhpc.comm.device import pin, warnings_for
 
+    world, device = session.world, config.device
+    with session.patience("choosing devices"):
+        pinning = session.together(lambda: pin(world, device.name, device.threads, device.deterministic))
+        pinnings = world.gather(pinning) or []
+        for text in warnings_for(pinnings) if not quiet else ():
+            session.warn(text)
+        refuse(world, pinning_problems(pinnings), session.warn)
+        return pinning
+
+
+def run_trials(session: Session, prepared: Prepared, folder: Path, clock: Stopwatch) -> bool:
+    """Claim and run trials on this rank until all are settled or a stop is asked for; returns which it was."""
     world, config = session.world, prepared.config
-    pinning = pin(world, config.device.name, config.device.threads, config.device.deterministic)
+    pinning = _pin(session, config)
     pinnings = world.gather(pinning)
     if pinnings is not None:
-        from fedhpc.comm.device import warnings_for
-
-        for text in warnings_for(pinnings):
-            session.warn(text)
         about = describe_environment([asdict(p) for p in pinnings], world.library)
         name = f"environment-{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname()}-{os.getpid()}.json"
-        write_atomically(folder / "log" / name, json.dumps(about, indent=1) + "\n")
+        write_atomically(folder / LOG / name, json.dumps(about, indent=1) + "\n")
+    end = world.share(job_end() if world.is_root else None)
     by_id = {t.id: t for t in prepared.trials}
-    queue = Queue(folder, list(by_id), world.rank, config.queue.settings(), {"rank": world.rank})
-    with queue:
-        runner = _Runner(session, prepared, folder, pinning.device, len(by_id))
-        return work(
+    label = {"rank": world.rank}
+    with Queue(folder, list(by_id), world.rank, config.queue.settings(), label, config.hang_seconds) as queue:
+        runner = TrialRunner(
+            session,
+            folder,
+            prepared.stores,
             queue,
-            lambda claim: runner.attempt(by_id[claim.trial], claim),
-            lambda: bool(session.stop),
-            lambda claim, trace: runner.failed(by_id[claim.trial], claim, trace),
+            clock,
+            device=pinning.device,
+            checkpoint_seconds=config.checkpoint.seconds,
+            weights_file=_weights_file(config),
+            end=end,
+            models=prepared.models,
         )
+        return runner.run(by_id)
 
 
-class _Runner:
-    """This rank's way from a claim to a finished trial."""
+@contextmanager
+def watched(session: Session, folder: Path, clock: Stopwatch, limit: float) -> Iterator[None]:
+    """Signs of life of this job's ranks: a rank that keeps the others waiting for ever ends the job; collective."""
+    from fedhpc.comm.liveness import Watch
 
-    def __init__(self, session: Session, prepared: Prepared, folder: Path, device: str, number: int) -> None:
-        self._session, self._prepared, self._folder, self._device = session, prepared, folder, device
-        self._number = number
-        self._said = 0.0
-        self._finished = 0
+    world = session.world
+    signs = folder / LOG / f"signs-{world.share(secrets.token_hex(4))}"  # other jobs work in this folder, too
+    if world.is_root and world.size > 1:
+        signs.mkdir()
+    world.barrier()
 
-    def attempt(self, spec: TrialSpec, claim: Claim) -> Ending:
-        """Run one trial."""
-        from fedhpc.sweep.run_trial import run_trial
-        from fedhpc.sweep.trial_folder import TrialFolder
+    def end(message: str) -> None:
+        session.end_hung(message.replace("go on with --resume", "run the same command again to go on"))
 
-        begun = time.perf_counter()
-        place = self._folder / spec.folder
-        if (place / DONE).exists():
-            return "done"
-        stop = _stop_of(self._session, claim)
-        sink = TrialFolder(place, claim.attempt, self._prepared.config.checkpoint.seconds, stop)
-        try:
-            file = _weights_file(self._prepared.config)
-            done = run_trial(spec, self._prepared.stores[spec.dataset], sink, self._device, file)
-            if claim.is_lost:
-                return "lost"
-            if done is None:
-                return "stopped"
-            seconds = time.perf_counter() - begun
-            sink.finish({**done, "seconds": seconds, "attempts": claim.attempt, "device": self._device,
-                         "host": socket.gethostname(), "fedhpc": fedhpc.__version__})  # fmt: skip
-        finally:
-            sink.leave()
-        self._finished += 1
-        self._tell(f"{_label(spec)}: {seconds:.3g} s")
-        return "done"
-
-    def failed(self, spec: TrialSpec, claim: Claim, trace: str) -> None:
-        """Tell that an attempt raised."""
-        self._session.log(f"{spec.folder}, attempt {claim.attempt}\n{trace}")
-        print(
-            f"fedhpc: warning: rank {self._session.world.rank}: {_label(spec)} failed (attempt {claim.attempt}): "
-            f"{trace.strip().splitlines()[-1]}",
-            flush=True,
-        )
-
-    def _tell(self, text: str) -> None:
-        now = time.monotonic()
-        if self._session.world.is_root and now - self._said >= _QUIET_SECONDS:
-            self._said = now
-            print(f"{time.strftime('%H:%M:%S')} rank 0 finished {self._finished}, last {text}", flush=True)
-
-
-def _label(spec: TrialSpec) -> str:
-    return (
-        f"{spec.algorithm} on {spec.dataset}, test environments {list(spec.test_envs)}, hparams {spec.hparams_seed}, "
-        f"trial {spec.trial_seed}"
-    )
-
-
-def _stop_of(session: Session, claim: Claim) -> Callable[[], bool]:
-    """Whether to stop a trial: someone asked, or (looked at rarely) another worker has taken it over."""
-    looked = time.monotonic()
-    lost = False
-
-    def stop() -> bool:
-        nonlocal looked, lost
-        if time.monotonic() - looked >= _LOST_CHECK:
-            looked, lost = time.monotonic(), claim.is_lost
-        return lost or bool(session.stop)
-
-    return stop
+    log = folder / LOG / f"rank-{world.rank:05d}.log"
+    try:
+        with Watch(world, signs, clock, limit, end, log):
+            yield
+    finally:
+        if world.is_root:
+            shutil.rmtree(signs, ignore_errors=True)

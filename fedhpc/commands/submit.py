@@ -131,7 +131,7 @@ def _checked(path: str, mode: str | None, overrides: list[str]) -> _Work:
     if mode == "sweep":
         from fedhpc.sweep.settings import SweepConfig
 
-        folders = load(SweepConfig, path, overrides).sweep.datasets
+        folders = load(SweepConfig, path, overrides).sweep.roots
         data = tuple((f"--sweep.datasets.{name}", root) for name, root in folders.items() if root is not None)
         return _Work(mode, data=data, why_not_staged=None if data else "embedded datasets have no shards to copy")
     runs = [load_run(path, overrides)] if mode == "run" else [p.config for p in plan_study([path], overrides, load_run)]

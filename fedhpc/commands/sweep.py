@@ -32,12 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file of the sweep")
     parser.add_argument("--out", metavar="DIR", type=Path, help="the sweep's folder (default: runs/CONFIG-TIME)")
-    parser.add_argument("--only", metavar="ID,ID", help="run these trials only")
+    parser.add_argument(
+        "--only", metavar="ID,ID@STEP", help="run these trials only, and keep the models after these steps"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="try trials again that were given up")
     parser.add_argument("--dry-run", action="store_true", help="print counts, remarks and an estimate of hours; stop")
     parser.add_argument("--status", action="store_true", help="print how far the sweep in --out is; stop")
     parser.add_argument("--json", action="store_true", help="with --status: as JSON")
     parser.add_argument("--export", metavar="DIR", type=Path, help="write DomainBed's results.jsonl folders; stop")
+    parser.add_argument("--data-dir", metavar="DIR", default="", help="with --export: --data_dir of DomainBed's sweep")
     parser.add_argument("--print_config", action="store_true", help="print the resolved configuration and stop")
     add_exit_file(parser)
 
@@ -80,42 +83,50 @@ def _show(session: Session, args: argparse.Namespace, overrides: list[str]) -> N
     elif args.export:
         from fedhpc.report.original import export_original
 
-        session.say(f"{args.export}: {export_original(args.out, args.export)} runs")
+        session.say(f"{args.export}: {export_original(args.out, args.export, args.data_dir)} runs")
     else:
+        from fedhpc.report.trial_files import is_sweep
+        from fedhpc.sweep.folder import refuse_change
         from fedhpc.sweep.status import sweep_status
 
+        if is_sweep(args.out):
+            refuse_change(args.out, config)
         status = sweep_status(args.out, config.queue.settings())
         session.say(json.dumps(status.to_dict()) if args.json else status.text())
 
 
 def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
     from fedhpc.commands import _sweeping
+    from fedhpc.timing import Stopwatch
 
     world = session.world
     path = world.share(args.out or default_path(args.config))
-    ids = tuple(args.only.split(",")) if args.only else None
-    prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, ids, dry=args.dry_run)
+    prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, args.only, dry=args.dry_run)
     if args.dry_run:
         session.say(_sweeping.dry_run(session, prepared, path))
         return DONE
     session.log_folder = path / "log"
     _sweeping.reopen_trials(session, prepared, path, args.retry_failed)
-    settled = _sweeping.run_trials(session, prepared, path)
-    return _conclude(session, path, settled)
+    session.say(_sweeping.introduction(session, prepared))
+    clock = Stopwatch()
+    with _sweeping.watched(session, path, clock, prepared.config.hang_seconds):
+        settled = _sweeping.run_trials(session, prepared, path, clock)
+        return _conclude(session, path, settled)
 
 
 def _conclude(session: Session, path: Path, settled: bool) -> int:
     """Say how it stands, once all ranks are back."""
-    all_settled = session.world.gather(settled)
+    ends = session.world.gather((settled, session.stop.name))
     code = DONE
-    if all_settled is not None:
+    if ends is not None:
         from fedhpc.sweep.status import sweep_status
 
         status = sweep_status(path)
         session.say(f"{path}: {status.text()}")
-        if not all(all_settled):
+        if not all(settled for settled, _ in ends):
             code = STOPPED_EARLY
-            session.say(f"stopped ({session.stop.name or 'a signal'}); run the same command again to go on")
+            why = next((name for _, name in ends if name), "a signal")
+            session.say(f"stopped ({why}); run the same command again to go on")
         elif status.failed:
             code = FAILED
             session.say(f"tracebacks of failed trials are in {path}/queue/*.failed; --retry-failed tries them again")

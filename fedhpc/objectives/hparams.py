@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, Protocol, get_args
 
 import numpy as np
@@ -83,6 +84,11 @@ class HParam:
     distribution: Distribution
     groups: Mapping[Group, tuple[Value, Distribution]] = field(default_factory=dict)
 
+    def is_fixed(self, group: Group) -> bool:
+        """Whether random search leaves the default alone."""
+        default, distribution = self.groups.get(group, (self.default, self.distribution))
+        return distribution == Constant(default)
+
     def value(self, group: Group, stream: np.random.RandomState | None = None) -> Value:
         """Return the default, or the first draw of a stream."""
         default, distribution = self.groups.get(group, (self.default, self.distribution))
@@ -128,6 +134,8 @@ _PROFILES: Mapping[Profile, Mapping[str, Value]] = {
     "head": {},
 }
 """What a profile changes in the values: the paper trained a plain ImageNet ResNet-50 with frozen batch norm."""
+_DRAWS: Mapping[Profile, Mapping[str, Value]] = {"paper": {"mixup_alpha": 0.1}, "head": {}}
+"""What a profile changes in the draws: both bounds of Mixup's were the same by mistake until 2023."""
 
 
 def plain(name: str) -> str:
@@ -143,7 +151,8 @@ def group_of(dataset: str) -> Group:
     return "domain_net" if name == "domainnet" else "large"
 
 
-def space_of(algorithm: str) -> dict[str, HParam]:
+@cache
+def space_of(algorithm: str) -> Mapping[str, HParam]:
     """Return all hyperparameters of an algorithm, named as its file or as DomainBed names it.
 
     Raises:
@@ -177,6 +186,9 @@ def hparams_for(
         raise ConfigError(f"sweep.profile is '{profile}', allowed are {' and '.join(get_args(Profile))}")
     group, values = group_of(dataset), {}
     for name, hparam in space_of(algorithm).items():
-        seed = name_seed(hparams_seed, trial_seed, name)
-        values[name] = hparam.value(group, np.random.RandomState(seed) if hparams_seed else None)
+        drawn = hparams_seed and not hparam.is_fixed(group)  # a stream is dear beside a number that needs none
+        stream = np.random.RandomState(name_seed(hparams_seed, trial_seed, name)) if drawn else None
+        values[name] = hparam.value(group, stream)
+    if hparams_seed:
+        values.update({name: value for name, value in _DRAWS[profile].items() if name in values})
     return {**values, **_PROFILES[profile]}

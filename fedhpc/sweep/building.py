@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedhpc import registry
 from fedhpc.data.schema import Manifest
-from fedhpc.errors import ConfigError, nearest
-from fedhpc.objectives.hparams import Value, hparams_for, space_of
+from fedhpc.errors import ConfigError
+from fedhpc.objectives.hparams import Value, hparams_for
 from fedhpc.sweep.settings import AUTO, SweepConfig
 from fedhpc.sweep.trials import TrialSpec
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from fedhpc.data.transforms import Transform
     from fedhpc.models.base import Network
 
-_IMAGENET = "IMAGENET1K_V1"
-_RESNETS = ("resnet18", "resnet50")
+IMAGENET = "IMAGENET1K_V1"
+"""What ResNets start from, by torchvision's name."""
+RESNETS = ("resnet18", "resnet50")
 _MLPS = ("mlp", "mlp_features")
 _MNIST_SIZE, _SMALLEST_PHOTO, _PHOTO_SIZE = 28, 64, 224
 _COLOURS = 3
+
+Draw = tuple[str, str, int, int]
+"""What a trial's hyperparameters depend on: dataset, algorithm, hparams seed, trial seed."""
 
 
 def setup_of(config: SweepConfig) -> dict[str, Any]:
@@ -43,36 +47,32 @@ def setup_of(config: SweepConfig) -> dict[str, Any]:
         setup["train_accuracy"] = False
     if config.sweep.validation != "augmented":
         setup["validation"] = config.sweep.validation
+    if config.sweep.fixed_draws:
+        setup["fixed_draws"] = True
     return setup
 
 
+def shared_fields(config: SweepConfig) -> dict[str, Any]:
+    """The fields that all trials of a sweep have in common."""
+    sweep = config.sweep
+    return {
+        "holdout_fraction": sweep.holdout_fraction,
+        "profile": sweep.profile,
+        "hparams": dict(sweep.hparams),
+        "setup": setup_of(config),
+    }
+
+
+def draw_of(trial: TrialSpec) -> Draw:
+    """What the hyperparameters of a trial depend on."""
+    return trial.dataset, trial.algorithm, trial.hparams_seed, trial.trial_seed
+
+
 def hparams_of(spec: TrialSpec) -> dict[str, Value]:
-    """All hyperparameters of a trial: defaults or draws, then what is given.
-
-    Raises:
-        ConfigError: a given one that the algorithm does not have, or of another type.
-    """
-    drawn = hparams_for(spec.algorithm, spec.dataset, spec.hparams_seed, spec.trial_seed, spec.profile)  # type: ignore[arg-type]
+    """All hyperparameters of a trial: defaults or draws, then what is given."""
+    repetition = 0 if spec.setup.get("fixed_draws") else spec.trial_seed
+    drawn = hparams_for(spec.algorithm, spec.dataset, spec.hparams_seed, repetition, spec.profile)  # type: ignore[arg-type]
     return {**drawn, **{n: v for n, v in spec.hparams.items() if n in drawn}}
-
-
-def check_hparams(given: Mapping[str, Value], algorithms: tuple[str, ...]) -> None:
-    """Refuse given hyperparameters that none of the algorithms has.
-
-    Raises:
-        ConfigError: names the key and the nearest known one.
-    """
-    known: dict[str, Value] = {}
-    for algorithm in algorithms:
-        known.update({name: hparam.default for name, hparam in space_of(algorithm).items()})
-    for name, value in given.items():
-        if name not in known:
-            raise ConfigError(
-                f"sweep.hparams has '{name}'{nearest(name, sorted(known))}; there are: {', '.join(sorted(known))}"
-            )
-        if isinstance(known[name], bool) != isinstance(value, bool):
-            kind = "true or false" if isinstance(known[name], bool) else "a number"
-            raise ConfigError(f"sweep.hparams.{name} must be {kind}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def choose_model(setup: Mapping[str, Any], hparams: Mapping[str, Value], height:
             name = "resnet18" if hparams["resnet18"] else "resnet50"
         else:
             name = "mnist_cnn" if (height, width) == (_MNIST_SIZE, _MNIST_SIZE) else "mlp_features"
-    is_resnet = name in _RESNETS
+    is_resnet = name in RESNETS
     weights = model.get("weights", AUTO)
     if weights == AUTO:
-        weights = _IMAGENET if is_resnet else None
+        weights = IMAGENET if is_resnet else None
     hidden = tuple(model.get("hidden", (256, 256))) if name in _MLPS else (64,)
     dropout = float(hparams["resnet_dropout"]) if is_resnet else 0.0
     return ModelChoice(

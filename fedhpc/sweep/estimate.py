@@ -34,9 +34,17 @@ def cost(spec: TrialSpec, batch_size: int, facts: DatasetFacts) -> float:
     """Work of a trial in images trained on, weighted by their size."""
     num_training = len(facts.sizes) - len(spec.test_envs)
     training = spec.steps * batch_size * num_training * _WORK.get(spec.algorithm, 1.0)
-    evaluations = 1 + (spec.steps - 1) // spec.checkpoint_freq + ((spec.steps - 1) % spec.checkpoint_freq > 0)
     pixels = facts.height * facts.width * facts.channels
-    return (training + _EVALUATION * evaluations * sum(facts.sizes)) * pixels
+    evaluated = sum(facts.sizes)
+    if not spec.setup.get("train_accuracy", True):
+        seen = sum(size for env, size in enumerate(facts.sizes) if env not in spec.test_envs)
+        evaluated -= int(seen * (1 - spec.holdout_fraction))
+    return (training + _EVALUATION * num_evaluations(spec) * evaluated) * pixels
+
+
+def num_evaluations(spec: TrialSpec) -> int:
+    """After the first step, then every `checkpoint_freq` steps, and after the last."""
+    return 1 + (spec.steps - 1) // spec.checkpoint_freq + ((spec.steps - 1) % spec.checkpoint_freq > 0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,20 +14,22 @@ from fedhpc.data.stores import Store
 from fedhpc.errors import ConfigError
 from fedhpc.objectives._domains import DomainObjective
 from fedhpc.objectives.hparams import Value, group_of
-from fedhpc.objectives.setting import Setting
 from fedhpc.report.names import ALGORITHMS, in_order
 from fedhpc.report.selection import Criterion, criteria
 from fedhpc.sweep.building import (
+    Draw,
     build_model,
     build_transform,
-    check_hparams,
     choose_model,
+    draw_of,
     hparams_of,
     input_size,
-    setup_of,
+    shared_fields,
 )
 from fedhpc.sweep.estimate import DatasetFacts, cost, duration
-from fedhpc.sweep.settings import SweepConfig
+from fedhpc.sweep.hparam_checks import check_hparams, unused_hparams
+from fedhpc.sweep.remarks import find_remarks, network_lines, remark_lines
+from fedhpc.sweep.settings import EACH, SweepConfig
 from fedhpc.sweep.trials import (
     Axes,
     SweepDataset,
@@ -42,9 +43,6 @@ from fedhpc.sweep.trials import (
 STEPS = 5001
 _CHECKPOINT_FREQ = {"small": 100, "large": 300, "domain_net": 1000}
 _MOST_REMARKS = 12
-
-Draw = tuple[str, str, int, int]
-"""What a trial's hyperparameters depend on: dataset, algorithm, hparams seed, trial seed."""
 
 
 def facts_of(store: Store) -> DatasetFacts:
@@ -67,6 +65,7 @@ class Plan:
         costs: of each trial, by id.
         hparams: by what they depend on.
         profile: `paper` or `head`.
+        unused: given hyperparameters that change nothing, one line each.
     """
 
     trials: tuple[TrialSpec, ...]
@@ -75,6 +74,7 @@ class Plan:
     costs: Mapping[str, float]
     hparams: Mapping[Draw, Mapping[str, Value]]
     profile: str
+    unused: tuple[str, ...] = ()
 
     @cached_property
     def by_id(self) -> dict[str, TrialSpec]:
@@ -119,25 +119,22 @@ def make_plan(config: SweepConfig, facts: Mapping[str, DatasetFacts]) -> Plan:
     check_hparams(sweep.hparams, sweep.algorithms)
     chosen = criteria(sweep.criteria)
     datasets, test_envs = [], {}
-    for name in sweep.datasets:
-        datasets.append(_dataset(config, name, len(facts[name].environments)))
+    for name in sweep.roots:
+        datasets.append(dataset_of(config, name, len(facts[name].environments)))
         test_envs[name] = _test_envs(config, chosen, name, facts[name])
-    shared = {
-        "holdout_fraction": sweep.holdout_fraction,
-        "profile": sweep.profile,
-        "hparams": dict(sweep.hparams),
-        "setup": setup_of(config),
-    }
+    shared = shared_fields(config)
     draws = range(sweep.first_hparams, sweep.first_hparams + sweep.n_hparams)
     repetitions = range(sweep.first_trial, sweep.first_trial + sweep.n_trials)
     trials = list(enumerate_trials(Axes(sweep.algorithms, draws, repetitions, shared), datasets, test_envs))
     hparams = _hparams(trials)
-    costs = {t.id: cost(t, int(hparams[_draw(t)]["batch_size"]), facts[t.dataset]) for t in trials}
+    costs = {t.id: cost(t, int(hparams[draw_of(t)]["batch_size"]), facts[t.dataset]) for t in trials}
     trials.sort(key=lambda t: -costs[t.id])  # stable: equals stay in the original's order
-    return Plan(tuple(trials), chosen, dict(facts), costs, hparams, sweep.profile)
+    unused = tuple(unused_hparams(config, facts))
+    return Plan(tuple(trials), chosen, dict(facts), costs, hparams, sweep.profile, unused)
 
 
-def _dataset(config: SweepConfig, name: str, num_environments: int) -> SweepDataset:
+def dataset_of(config: SweepConfig, name: str, num_environments: int) -> SweepDataset:
+    """How long the trials of a dataset train."""
     sweep = config.sweep
     steps = sweep.steps or STEPS
     return SweepDataset(name, num_environments, steps, sweep.checkpoint_freq or _CHECKPOINT_FREQ[group_of(name)])
@@ -146,59 +143,56 @@ def _dataset(config: SweepConfig, name: str, num_environments: int) -> SweepData
 def _test_envs(
     config: SweepConfig, chosen: Mapping[str, Criterion], dataset: str, facts: DatasetFacts
 ) -> list[TestEnvs]:
-    wanted, count = config.sweep.test_envs, len(facts.environments)
+    count = len(facts.environments)
+    wanted, sets = _split_wanted(config.sweep.test_envs)
     if count < 2:
         raise ConfigError(f"sweep.datasets: {dataset} has a single environment; there is nothing to generalise to")
-    beyond = [e for e in wanted or () if e >= count]
+    beyond = [e for e in [*(wanted or ()), *(e for envs in sets for e in envs)] if e >= count]
     if beyond:
         raise ConfigError(f"sweep.test_envs has {beyond[0]}, but {dataset} has environments 0 to {count - 1}")
+    if any(len(envs) >= count for envs in sets):
+        raise ConfigError(f"sweep.test_envs holds out all environments of {dataset}: nothing would be left to train on")
     try:
-        return needed_test_envs(chosen, count, wanted)
+        return sorted({*needed_test_envs(chosen, count, wanted), *sets})
     except ConfigError as error:
         raise ConfigError(f"{error} (dataset {dataset})") from None
 
 
-def _draw(trial: TrialSpec) -> Draw:
-    return trial.dataset, trial.algorithm, trial.hparams_seed, trial.trial_seed
+def _split_wanted(
+    test_envs: Sequence[int | str | TestEnvs] | None,
+) -> tuple[list[int] | None, list[TestEnvs]]:
+    """Environments to be tested on under the criteria (None: all), and sets that are held out as they are."""
+    sets = [tuple(sorted(entry)) for entry in test_envs or () if isinstance(entry, tuple)]
+    if test_envs is None or EACH in test_envs:
+        return None, sets
+    return [entry for entry in test_envs if isinstance(entry, int)], sets
 
 
 def _hparams(trials: Sequence[TrialSpec]) -> dict[Draw, dict[str, Value]]:
     """Hyperparameters of every draw; trials that differ only in their test environments share one."""
     found: dict[Draw, dict[str, Value]] = {}
     for trial in trials:
-        if _draw(trial) not in found:
-            found[_draw(trial)] = hparams_of(trial)
+        if draw_of(trial) not in found:
+            found[draw_of(trial)] = hparams_of(trial)
     return found
 
 
-def remarks(plan: Plan) -> list[str]:
-    """What a person should know before the trials run, most frequent first: ERM in disguise, no training, and so on."""
-    kinds = Counter((_draw(t), len(t.test_envs), t.steps) for t in plan.trials)
-    found: Counter[str] = Counter()
-    for (draw, num_tested, steps), count in kinds.items():
-        dataset, algorithm, *_ = draw
-        values = plan.hparams[draw]
-        setting = Setting(len(plan.facts[dataset].environments) - num_tested, values, plan.profile)  # type: ignore[arg-type]
-        kind: type[DomainObjective] = registry.load("fedhpc.objectives", algorithm).OBJECTIVE
-        for remark in kind.remarks(setting):
-            found[f"{dataset}: {remark}"] += count
-        if algorithm == "irm" and values["irm_penalty_anneal_iters"] >= steps:
-            found[f"{dataset}: irm's warm-up is longer than the training"] += count
-    notes = [f"{text} ({count} trials)" for text, count in found.most_common()]
-    return [*_models(plan), *notes]
+def remarks(plan: Plan) -> tuple[list[str], list[str]]:
+    """What a person should know before the trials run: first what must be read, then what may be cut."""
+    sizes = {name: len(facts.environments) for name, facts in plan.facts.items()}
+    found = find_remarks(plan.trials, sizes, plan.hparams)
+    serious = remark_lines(r for r in found if r.is_serious)
+    networks = network_lines(plan.trials, plan.facts, plan.hparams)
+    return [*serious, *networks], [*plan.unused, *remark_lines(r for r in found if not r.is_serious)]
 
 
-def _models(plan: Plan) -> list[str]:
-    """The networks that the trials train, one line per dataset and network."""
-    lines: dict[str, None] = {}
-    for trial in {(t.dataset, t.hparams_seed, t.trial_seed): t for t in plan.trials}.values():
-        facts = plan.facts[trial.dataset]
-        height, width = input_size(trial.setup, facts.height, facts.width, facts.channels)
-        choice = choose_model(trial.setup, plan.hparams[_draw(trial)], height, width)
-        start = f"starting from {choice.weights}" if choice.weights else "starting fresh"
-        frozen = ", batch norm frozen" if choice.freeze_bn else ""
-        lines[f"{trial.dataset}: {choice.name}, {start}{frozen}"] = None
-    return list(lines)
+def remark_text(plan: Plan) -> str:
+    """The same as lines of text, of which those that may be cut are not too many."""
+    first, rest = remarks(plan)
+    lines = [f"- {remark}" for remark in [*first, *rest[:_MOST_REMARKS]]]
+    if len(rest) > _MOST_REMARKS:
+        lines.append(f"- and {len(rest) - _MOST_REMARKS} more remarks of less weight")
+    return "\n".join(lines)
 
 
 def check_transforms(plan: Plan, stores: Mapping[str, Store]) -> None:
@@ -222,7 +216,7 @@ def check_models(plan: Plan, stores: Mapping[str, Store], weights_file: str | No
     """
     made = set()
     for trial in plan.trials:
-        facts, hparams = plan.facts[trial.dataset], plan.hparams[_draw(trial)]
+        facts, hparams = plan.facts[trial.dataset], plan.hparams[draw_of(trial)]
         height, width = input_size(trial.setup, facts.height, facts.width, facts.channels)
         choice = choose_model(trial.setup, hparams, height, width)
         if choice.weights is not None and (trial.dataset, choice.name) not in made:
@@ -249,10 +243,7 @@ def plan_text(plan: Plan, left: Mapping[str, float] | None = None, num_workers: 
     lines = _columns([head, *rows, ["all", "", *total]])
     algorithms = ", ".join(in_order((t.algorithm for t in plan.trials), ALGORITHMS))
     lines += ["", f"algorithms: {algorithms}; profile {plan.profile}"]
-    found = remarks(plan)
-    lines += [f"- {remark}" for remark in found[:_MOST_REMARKS]]
-    if len(found) > _MOST_REMARKS:
-        lines.append(f"- and {len(found) - _MOST_REMARKS} more remarks on trials of no great use")
+    lines.append(remark_text(plan))
     if left is not None:
         whole = sum(left.values())
         each = ", ".join(f"{name} {duration(seconds)}" for name, seconds in left.items())

@@ -5,7 +5,7 @@ The folder `queue` holds small files, and one listing of their names tells every
 - `<trial>.<n>`: the n-th attempt at a trial has an owner; creating the file exclusively is the claim. It names the
   worker. A claim is never removed: who takes a trial over creates the next number, which only one can.
 - `<trial>.<n>.failed`, `<trial>.<n>.released`: how the attempt ended (it raised; it was asked to stop).
-- `<trial>.done`: the trial's records are complete.
+- `<trial>.done`: the trial's records are complete; `<trial>.diverged`: and its last loss is not finite.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from fedhpc.errors import FedhpcError
 from fedhpc.sweep.workers import Watcher
 
 QUEUE = "queue"
+UNKNOWN = "?"
+"""Owner of a young claim that names none yet."""
 State = Literal["missing", "running", "abandoned", "failed", "done"]
 
 
@@ -51,12 +53,14 @@ class History:
         failed: numbers of the attempts that raised.
         released: numbers of the attempts that were given back.
         done: whether it is complete.
+        diverged: whether its last loss was not finite.
     """
 
     attempts: int = 0
     failed: set[int] = field(default_factory=set)
     released: set[int] = field(default_factory=set)
     done: bool = False
+    diverged: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -86,6 +90,8 @@ def read_histories(folder: Path) -> dict[str, History]:
         history = found.setdefault(trial, History())
         if rest == "done":
             history.done = True
+        elif rest == "diverged":
+            history.diverged = True
         elif number.isdecimal():
             history.attempts = max(history.attempts, int(number))
             if end == "failed":
@@ -98,11 +104,11 @@ def read_histories(folder: Path) -> dict[str, History]:
 def owner_of(claim: Path, now: float, stale_after: float) -> str | None:
     """The worker that a claim names; None if it names none because its owner died before it could write.
 
-    A young claim without a name is just being made; it counts as owned by `?`.
+    A young claim without a name is just being made; it counts as owned by `UNKNOWN`.
     """
     try:
         name = claim.read_text(encoding="utf-8").strip()
-        return name or ("?" if now - claim.stat().st_mtime <= stale_after else None)
+        return name or (UNKNOWN if now - claim.stat().st_mtime <= stale_after else None)
     except OSError:
         return None
 
@@ -131,7 +137,7 @@ def states(folder: Path, trials: Iterable[str], settings: QueueSettings | None =
     settings = settings or QueueSettings()
     histories, now = read_histories(folder), time.time()
     watcher = Watcher(folder, settings.stale_after)
-    alive: dict[str | None, bool] = {None: False, "?": True}
+    alive: dict[str | None, bool] = {None: False, UNKNOWN: True}
 
     def state(trial: str) -> State:
         history = histories.get(trial, History())
@@ -178,7 +184,8 @@ def reopen(folder: Path, incomplete: Callable[[str], bool], trials: Iterable[str
     histories = read_histories(folder)
     reopened = [t for t in trials if t in histories and histories[t].done and incomplete(t)]
     for trial in reopened:
-        (folder / QUEUE / f"{trial}.done").unlink(missing_ok=True)
+        for end in ("done", "diverged"):
+            (folder / QUEUE / f"{trial}.{end}").unlink(missing_ok=True)
     return len(reopened)
 
 

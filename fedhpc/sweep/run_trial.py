@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from fedhpc.objectives.setting import NamedDraws, Setting
 from fedhpc.report.trial_files import ORACLE, TEST, TRAIN, VALIDATION
 from fedhpc.seeding import derive
 from fedhpc.sweep.building import build_model, build_transform, choose_model, hparams_of, input_size
+from fedhpc.sweep.progress import Progress
 from fedhpc.sweep.trial_folder import Sink
 from fedhpc.sweep.trials import TrialSpec
 from fedhpc.tensors.vector import ParameterVector, sha256_float32
@@ -33,26 +34,8 @@ _EVALUATED_AT_ONCE = 256
 _GIB = 2**30
 
 
-@dataclass
-class Progress:
-    """How far a trial is.
-
-    Attributes:
-        step: updates done.
-        seconds_train: spent on updates, their data included.
-        seconds_evaluate: spent on evaluations.
-        sums: of each metric and of the seconds since the last evaluation, and how many values each sum has.
-    """
-
-    step: int = 0
-    seconds_train: float = 0.0
-    seconds_evaluate: float = 0.0
-    sums: dict[str, tuple[Any, int]] = field(default_factory=dict)
-
-    def add(self, name: str, value: Any) -> None:
-        """Take one value into a sum, in double precision as checkpoints keep it; tensors stay on their device."""
-        total, count = self.sums.get(name, (0.0, 0))
-        self.sums[name] = (total + (value.double() if isinstance(value, Tensor) else value), count + 1)
+class _InterruptedError(Exception):
+    """A stop was asked for in the middle of an evaluation."""
 
 
 class Trial:
@@ -67,6 +50,7 @@ class Trial:
     Attributes:
         hparams: the hyperparameters.
         progress: how far it is.
+        diverged: whether its last losses or its weights are not finite; known at the end.
 
     Raises:
         ConfigError: what is asked for cannot be done with this dataset.
@@ -76,6 +60,7 @@ class Trial:
         self.spec, self._store, self._device = spec, store, torch.device(device)
         self.hparams: dict[str, Value] = hparams_of(spec)
         self.progress = Progress()
+        self.diverged = False
         self._splits = split_table(
             store.table, spec.trial_seed, spec.test_envs, spec.holdout_fraction,
             stratified=bool(spec.setup.get("stratified")),
@@ -116,21 +101,28 @@ class Trial:
         """Train to the end; returns False if the sink asked for a stop before it (the state is saved)."""
         self._restore(sink)
         self._objective.train()
-        steps, freq = self.spec.steps, self.spec.checkpoint_freq
-        while self.progress.step < steps:
-            begun = time.perf_counter()
-            self.train_one_step()
-            self._synchronize()
-            self.progress.seconds_train += time.perf_counter() - begun
-            self.progress.add("step_seconds", time.perf_counter() - begun)
+        evaluated = self._evaluate_if_due(sink)  # a stop may have come between a step and its evaluation
+        while evaluated and self.progress.step < self.spec.steps:
+            self._timed_step()
             done = self.progress.step
-            if (done - 1) % freq == 0 or done == steps:
-                self._evaluate(sink)
-            if done < steps and (sink.should_stop() or sink.checkpoint_is_due()):
+            sink.progress(done, self.progress.seconds)
+            if sink.keeps(done - 1):
+                sink.keep(done - 1, {n: t.detach().clone() for n, t in self._objective.model.state_dict().items()})
+            evaluated = self._evaluate_if_due(sink)
+            if evaluated and done < self.spec.steps and (sink.should_stop() or sink.checkpoint_is_due()):
                 self._save(sink)
                 if sink.should_stop():
                     return False
-        return True
+        if not evaluated:
+            self._save(sink)
+        return evaluated
+
+    def _timed_step(self) -> None:
+        begun = time.perf_counter()
+        self.train_one_step()
+        self.synchronize()
+        self.progress.seconds_train += time.perf_counter() - begun
+        self.progress.add("step_seconds", time.perf_counter() - begun)
 
     def train_one_step(self) -> None:
         """One update on one minibatch of every training environment."""
@@ -151,32 +143,62 @@ class Trial:
         pixels = torch.from_numpy(self._store.images(indices)).to(self._device)
         return pixels, torch.from_numpy(self._all_labels[indices]).to(self._device)
 
-    def _synchronize(self) -> None:
+    def synchronize(self) -> None:
+        """Wait for the device's queued work."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _evaluate(self, sink: Sink) -> None:
-        """Record the means since the last evaluation, and the accuracy on every part of every environment."""
-        progress, begun = self.progress, time.perf_counter()
-        step = progress.step - 1
+    def _evaluate_if_due(self, sink: Sink) -> bool:
+        """Evaluate and record after the steps that ask for it; returns False if the sink asked for a stop meanwhile."""
+        progress, spec, begun = self.progress, self.spec, time.perf_counter()
+        done = progress.step
+        due = done > 0 and ((done - 1) % spec.checkpoint_freq == 0 or done == spec.steps)
+        if not due or progress.evaluated == done:
+            return True
+        means = progress.means()
 
-        def record(what: str, value: float, unit: str = "", environment: int | None = None) -> None:
-            sink.record(what, value, unit, step, progress.seconds_train, environment)
+        def proceed() -> bool:
+            sink.progress(done, self.progress.seconds)
+            return not sink.should_stop()
 
-        for name, (total, count) in progress.sums.items():
-            record(name, float(total) / count, "seconds" if name == "step_seconds" else "")
+        try:
+            accuracies = list(self._accuracies(proceed))
+        except _InterruptedError:
+            return False
+        finally:
+            self._objective.train()
+            progress.seconds_evaluate += time.perf_counter() - begun
+        self._record(sink, means, accuracies)
         progress.sums.clear()
+        progress.evaluated = done
+        self.diverged = not all(map(math.isfinite, means.values())) or not bool(self._vector.weights.isfinite().all())
+        return True
+
+    def _record(self, sink: Sink, means: Mapping[str, float], accuracies: Iterable[tuple[str, float, int]]) -> None:
+        """Write the means since the last evaluation, and the accuracy on every part of every environment."""
+        step, seconds = self.progress.step - 1, self.progress.seconds_train
+        for name, mean in means.items():
+            sink.record(name, mean, "seconds" if name == "step_seconds" else "", step, seconds, None)
         smallest = min(len(split.inside) for split in self._splits)
-        record("epoch", step * self._batches.batch_size / smallest, "epochs")
-        record("memory_gib", self._memory(), "GiB")
+        sink.record("epoch", step * self._batches.batch_size / smallest, "epochs", step, seconds, None)
+        sink.record("memory_gib", self._memory(), "GiB", step, seconds, None)
+        for what, accuracy, environment in accuracies:
+            sink.record(what, accuracy, "fraction", step, seconds, environment)
+
+    def _accuracies(self, proceed: Callable[[], bool]) -> Iterable[tuple[str, float, int]]:
+        for what, environment, indices, augmented in self.parts():
+            noise = None
+            if augmented:
+                seed = self._stream("augment", what, environment, self.progress.step - 1)
+                noise = torch.Generator().manual_seed(seed)
+            yield what, self.accuracy(indices, noise, proceed), environment
+
+    def parts(self) -> Iterable[tuple[str, int, np.ndarray, bool]]:
+        """What an evaluation looks at: name, environment, samples, and whether their images are augmented."""
+        augmented = self.spec.setup.get("validation") != "plain"
         for environment, split in enumerate(self._splits):
             for what, indices in self._parts(environment, split):
-                noise = None
-                if environment in self._training and self.spec.setup.get("validation") != "plain":
-                    noise = torch.Generator().manual_seed(self._stream("augment", what, environment, step))
-                record(what, self.accuracy(indices, noise), "fraction", environment)
-        self._objective.train()
-        progress.seconds_evaluate += time.perf_counter() - begun
+                yield what, environment, indices, augmented and environment in self._training
 
     def _parts(self, environment: int, split: EnvironmentSplit) -> Iterable[tuple[str, np.ndarray]]:
         if environment in self.spec.test_envs:
@@ -188,37 +210,40 @@ class Trial:
     def _memory(self) -> float:
         return torch.cuda.max_memory_allocated(self._device) / _GIB if self._device.type == "cuda" else 0.0
 
-    def accuracy(self, indices: np.ndarray, noise: torch.Generator | None = None) -> float:
+    def accuracy(
+        self,
+        indices: np.ndarray,
+        noise: torch.Generator | None = None,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> float:
         """Fraction of some samples that the model has right; NaN without samples.
 
         Args:
             indices: of the samples.
             noise: stream of the augmentation; None looks at the images as they are.
+            proceed: asked before every minibatch.
+
+        Raises:
+            _InterruptedError: `proceed` said no.
         """
         right = total = 0.0
         self._objective.eval()
         with torch.no_grad():
             for start in range(0, len(indices), _EVALUATED_AT_ONCE):
+                if not proceed():
+                    raise _InterruptedError
                 x, y = self._read(indices[start : start + _EVALUATED_AT_ONCE])
                 found, rows = hits(self._objective.predict(self._transform(x, noise, noise is not None)), y)
                 right, total = right + found, total + rows
         return right / total if total else float("nan")
 
     def _save(self, sink: Sink) -> None:
-        progress = self.progress
         tensors = {"weights": self._vector.weights, "buffers": self._vector.buffers}
         tensors["counters"] = self._vector.counters()
         tensors |= {f"objective/{name}": value for name, value in self._objective.own_state().items()}
         tensors |= {f"solver/{name}": value for name, value in self._solver.state().items()}
-        values = {
-            "step": progress.step,
-            "seconds_train": progress.seconds_train,
-            "seconds_evaluate": progress.seconds_evaluate,
-        }
-        sums = {name: torch.as_tensor(total, dtype=torch.float64) for name, (total, _) in progress.sums.items()}
-        counts = {name: count for name, (_, count) in progress.sums.items()}
-        tensors |= {f"sum/{name}": total for name, total in sums.items()}
-        sink.save(tensors, {**values, "counts": counts})
+        tensors |= {f"sum/{name}": total for name, total in self.progress.tensors().items()}
+        sink.save(tensors, self.progress.values())
 
     def _restore(self, sink: Sink) -> None:
         state = sink.restore()
@@ -234,8 +259,7 @@ class Trial:
         self._vector.set_counters(tensors["counters"])
         self._objective.load_own_state(below("objective/"))
         self._solver.load_state({n: t.to(self._device) if t.dim() else t for n, t in below("solver/").items()})
-        sums = {name: (total, values["counts"][name]) for name, total in below("sum/").items()}
-        self.progress = Progress(values["step"], values["seconds_train"], values["seconds_evaluate"], dict(sums))
+        self.progress = Progress.restored(below("sum/"), values)
 
     def done(self) -> dict[str, Any]:
         """What `done` says about it."""
@@ -250,6 +274,7 @@ class Trial:
             "num_samples": manifest.num_samples,
             "seconds_train": self.progress.seconds_train,
             "seconds_evaluate": self.progress.seconds_evaluate,
+            "diverged": self.diverged,
             "weights_sha256": sha256_float32(self._vector.weights),
         }
 

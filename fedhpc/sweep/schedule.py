@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fedhpc.errors import FedhpcError
-from fedhpc.sweep.queue_files import QUEUE, History, QueueSettings, owner_of, read_histories
+from fedhpc.sweep.queue_files import QUEUE, UNKNOWN, History, QueueSettings, owner_of, read_histories
 from fedhpc.sweep.workers import WORKERS, Watcher, Worker
 
 Ending = Literal["done", "stopped", "lost"]
@@ -55,10 +55,10 @@ class Queue:
     Args:
         folder: the sweep's folder.
         trials: ids in the order in which they should be begun, longest first.
-        offset: how many open trials to pass over at the first claim; the ranks of a job give their numbers, so that
-            they do not all begin with the same one.
+        offset: how many open trials to pass over at the first claim: a rank's number, so that all begin elsewhere.
         settings: how patient to be.
         label: further facts about this worker (rank, ...).
+        hang_seconds: without a step for so long this worker gives up its claim to its trial (see `Worker`).
     """
 
     def __init__(
@@ -68,14 +68,16 @@ class Queue:
         offset: int = 0,
         settings: QueueSettings | None = None,
         label: Mapping[str, Any] | None = None,
+        hang_seconds: float = 0.0,
     ) -> None:
         self._root, self._folder = folder, folder / QUEUE
         self._trials = list(dict.fromkeys(trials))
         self._offset = offset
         self.settings = settings or QueueSettings()
-        self.worker = Worker(folder, self.settings.heartbeat, label or {})
+        self.worker = Worker(folder, self.settings.heartbeat, label or {}, hang_seconds)
         self._watcher = Watcher(folder, self.settings.stale_after)
         self._histories: dict[str, History] = {}
+        self._owners: dict[str, str] = {}
         self._pending: dict[str, None] = {}
         self._ahead: list[str] = []
         self._own_failures: set[str] = set()
@@ -133,8 +135,7 @@ class Queue:
     def _claim_ahead(self) -> Claim | None:
         """Go through the open trials; after each lost race, past twice as many.
 
-        Others claim in the same order, so the frontier is found in a few tries, without a listing; what was passed
-        over is found at the next look.
+        Others claim in the same order: a few tries find the frontier, and the next look what was passed over.
         """
         place, stride = 0, 1
         while place < len(self._ahead):
@@ -163,17 +164,26 @@ class Queue:
 
     def _claim_abandoned(self) -> Claim | None:
         now = self.worker.now()
-        alive: dict[str | None, bool] = {None: False, "?": True}
+        alive: dict[str | None, bool] = {None: False, UNKNOWN: True}
         for trial in list(self._pending):
             history = self._history(trial)
             if history.is_open:
                 continue
-            owner = owner_of(self._folder / f"{trial}.{history.attempts}", now, self.settings.stale_after)
+            owner = self._owner(f"{trial}.{history.attempts}", now)
             if owner not in alive:
                 alive[owner] = self._watcher.is_alive(str(owner), now)
             if not alive[owner] and (claim := self._take_over(trial, history)) is not None:
                 return claim
         return None
+
+    def _owner(self, claim: str, now: float) -> str | None:
+        """Who made a claim; the file is opened once, since what it says does not change."""
+        if claim in self._owners:
+            return self._owners[claim]
+        owner = owner_of(self._folder / claim, now, self.settings.stale_after)
+        if owner is not None and owner != UNKNOWN:
+            self._owners[claim] = owner
+        return owner
 
     def _take_over(self, trial: str, history: History) -> Claim | None:
         ends = ("done", f"{history.attempts}.failed", f"{history.attempts}.released")
@@ -194,10 +204,14 @@ class Queue:
         return self._claim_ahead()
 
     def done(self, claim: Claim) -> None:
-        """Record that a trial is complete; its records must be on disk."""
+        """Record that a trial is complete; its records are on disk."""
         self._mark(f"{claim.trial}.done", {"worker": self.worker.name})
         self._history(claim.trial).done = True
         self._pending.pop(claim.trial, None)
+
+    def diverged(self, claim: Claim) -> None:
+        """Record that a trial ended without a finite loss; it counts as complete."""
+        self._mark(f"{claim.trial}.diverged", {"worker": self.worker.name})
 
     def failed(self, claim: Claim, trace: str) -> None:
         """Record that an attempt raised."""

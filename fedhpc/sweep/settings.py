@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from fedhpc import registry
 from fedhpc.config import DeviceConfig, Limits, Section, to_tree
 from fedhpc.errors import ConfigError, nearest
+from fedhpc.report.names import ours
 from fedhpc.report.selection import PACKAGE as CRITERIA
 from fedhpc.sweep.queue_files import QueueSettings
 
 STUDY = ("erm", "irm", "groupdro", "mixup", "mldg", "coral", "mmd", "dann", "cdann")
 """The nine algorithms of the study, in its order."""
+SOURCES = "fedhpc.data.sources"
 ALL_CRITERIA = ("training_domain_validation", "leave_one_domain_out", "oracle")
 AUTO = "auto"
+EACH: Literal["each"] = "each"
 
 _AT_LEAST_1 = Limits(at_least=1)
 _AT_LEAST_0 = Limits(at_least=0)
 _Number = bool | int | float
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
 class AxesConfig(Section):
     """What the sweep runs over, and how each trial trains."""
 
-    datasets: Annotated[dict[str, str | None], "dataset: folder that `fedhpc prepare` wrote; null: embedded"]
+    datasets: Annotated[
+        dict[str, str | None] | tuple[str, ...],
+        "dataset: folder that `fedhpc prepare` wrote (null: embedded), or a list of embedded ones; a folder of one's "
+        "own images may have any name",
+    ]
     algorithms: Annotated[tuple[str, ...], "file names in fedhpc/objectives"] = STUDY
     criteria: Annotated[tuple[str, ...], "only the trials that these need are run"] = ALL_CRITERIA
-    test_envs: Annotated[tuple[int, ...] | None, _AT_LEAST_0, "environments to be tested on; null: each"] = None
+    test_envs: Annotated[
+        tuple[int | Literal["each"] | tuple[int, ...], ...] | None,
+        "environments to be tested on; null: each; a list among them is held out as it is: [each, [0, 1, 2]]",
+    ] = None
     n_hparams: Annotated[int, _AT_LEAST_1, "hyperparameter draws; the first are the defaults"] = 20
     first_hparams: Annotated[int, _AT_LEAST_0, "number of the first draw"] = 0
     n_trials: Annotated[int, _AT_LEAST_1, "repetitions of everything"] = 3
@@ -43,6 +55,9 @@ class AxesConfig(Section):
     hparams: Annotated[dict[str, _Number], "hyperparameters that are given, whatever the draw"] = field(
         default_factory=dict
     )
+    fixed_draws: Annotated[
+        bool, "the same hyperparameters in every repetition, so that error bars are those of seeds"
+    ] = False
     train_accuracy: Annotated[bool, "evaluate what training environments were trained on, too"] = True
     validation: Annotated[
         Literal["augmented", "plain"], "images of training environments when they are evaluated (original: augmented)"
@@ -51,20 +66,60 @@ class AxesConfig(Section):
     def __post_init__(self) -> None:
         super().__post_init__()
         for key, package in (("algorithms", "fedhpc.objectives"), ("criteria", CRITERIA)):
+            _check_once(key, getattr(self, key))
             _check_names(key, getattr(self, key), registry.names(package))
-        _check_names("datasets", tuple(self.datasets), None)
+        _check_once("datasets", tuple(self.datasets))
+        if not isinstance(self.datasets, dict):
+            object.__setattr__(self, "datasets", dict.fromkeys(self.datasets))
+        for name, root in self.roots.items():
+            _check_dataset(name, root)
+        if self.test_envs is not None:
+            _check_once("test_envs", self.test_envs)
+            _check_envs(self.test_envs)
+
+    @property
+    def roots(self) -> dict[str, str | None]:
+        """Folder of each dataset; None: embedded."""
+        assert isinstance(self.datasets, dict)
+        return self.datasets
 
 
-def _check_names(key: str, found: tuple[str, ...], allowed: list[str] | None) -> None:
+def _check_once(key: str, found: tuple[Any, ...]) -> None:
     if not found:
         raise ConfigError(f"{key} must name at least one")
     if len(set(found)) < len(found):
         raise ConfigError(f"{key} names {next(n for n in found if found.count(n) > 1)} twice")
-    for name in found if allowed is not None else ():
-        if name not in allowed:  # type: ignore[operator]
-            raise ConfigError(
-                f"{key} has '{name}'{nearest(name, list(allowed or ()))}; there are: {', '.join(allowed or ())}"
-            )
+
+
+def _check_names(key: str, found: tuple[str, ...], allowed: list[str]) -> None:
+    for name in found:
+        if name not in allowed:
+            raise ConfigError(f"{key} has '{name}'{_meant(name, allowed)}; there are: {', '.join(allowed)}")
+
+
+def _meant(name: str, allowed: list[str]) -> str:
+    """A hint; names in DomainBed's spelling are known."""
+    return f" (did you mean '{ours(name)}'?)" if ours(name) in allowed else nearest(name.lower(), allowed)
+
+
+def _check_dataset(name: str, root: str | None) -> None:
+    """A known source, or a name of one's own for a folder of images."""
+    known = registry.names(SOURCES)
+    if name in known:
+        return
+    if root is None or ours(name) in known or name.lower() in known:
+        _check_names("datasets", (name,), known)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"datasets has '{name}'; a name of one's own has letters, digits, '_', '-' and '.' only")
+
+
+def _check_envs(found: tuple[int | str | tuple[int, ...], ...]) -> None:
+    for entry in found:
+        for env in entry if isinstance(entry, tuple) else (entry,):
+            if isinstance(env, int) and env < 0:
+                raise ConfigError(f"test_envs must be at least 0, got {env}")
+        if isinstance(entry, tuple):
+            _check_once("test_envs", entry)
 
 
 @dataclass(frozen=True)
@@ -102,9 +157,10 @@ class TrialTransformConfig(Section):
 
 @dataclass(frozen=True)
 class TrialCheckpointConfig(Section):
-    """How much of a trial a killed job may lose."""
+    """How much of a trial a killed job may lose, and what is left of its model."""
 
     seconds: Annotated[float, Limits(above=0), "between two checkpoints of a running trial"] = 300.0
+    keep: Annotated[Literal["none", "last"], "models of finished trials (of chosen steps: --only ID@STEP)"] = "none"
 
 
 @dataclass(frozen=True)
@@ -138,6 +194,9 @@ class SweepConfig(Section):
     checkpoint: TrialCheckpointConfig = field(default_factory=TrialCheckpointConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
+    hang_seconds: Annotated[float, _AT_LEAST_0, "without a step for so long a rank counts as hanging; 0: never"] = (
+        1800.0
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved configuration as plain values in the shape of its YAML."""
@@ -149,5 +208,33 @@ AXES = (
     "sweep.first_trial", "sweep.datasets.",
 )  # fmt: skip
 """Keys by which a sweep may grow: trials that are there already stay valid."""
-HARMLESS = ("checkpoint.", "queue.", "device.name", "device.threads")
+HARMLESS = ("checkpoint.", "queue.", "device.name", "device.threads", "hang_seconds")
 """Keys that change no result."""
+
+
+def union(one: SweepConfig, other: SweepConfig) -> SweepConfig:
+    """The smallest configuration that has the trials of two that differ in `AXES` only; else as the second."""
+    a, b = one.sweep, other.sweep
+    first_hparams, n_hparams = _span((a.first_hparams, a.n_hparams), (b.first_hparams, b.n_hparams))
+    first_trial, n_trials = _span((a.first_trial, a.n_trials), (b.first_trial, b.n_trials))
+    envs = list(dict.fromkeys([*(a.test_envs or (EACH,)), *(b.test_envs or (EACH,))]))
+    if EACH in envs:
+        envs = [EACH, *(entry for entry in envs if isinstance(entry, tuple))]
+    sweep = replace(
+        b,
+        datasets={**a.roots, **b.roots},
+        algorithms=tuple(dict.fromkeys([*a.algorithms, *b.algorithms])),
+        criteria=tuple(dict.fromkeys([*a.criteria, *b.criteria])),
+        test_envs=None if envs == [EACH] else tuple(envs),
+        first_hparams=first_hparams,
+        n_hparams=n_hparams,
+        first_trial=first_trial,
+        n_trials=n_trials,
+    )
+    return replace(other, sweep=sweep)
+
+
+def _span(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """First and number of the numbers from the smallest to the largest of two ranges (first, number)."""
+    first = min(one[0], other[0])
+    return first, max(sum(one), sum(other)) - first

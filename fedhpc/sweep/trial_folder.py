@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,6 +51,18 @@ class Sink(Protocol):
         """Whether the trial should save itself and end."""
         ...
 
+    def progress(self, step: int, seconds: float) -> None:
+        """Take note that the trial lives: how many steps are done, and the seconds it has computed."""
+        ...
+
+    def keeps(self, step: int) -> bool:
+        """Whether the model after a step (0-based, as in the records) is to be kept."""
+        ...
+
+    def keep(self, step: int, model: Mapping[str, Tensor]) -> None:
+        """Keep a model."""
+        ...
+
 
 class TrialFolder:
     """One attempt's files; a `Sink`.
@@ -60,16 +72,28 @@ class TrialFolder:
         attempt: number of this attempt.
         every: seconds between two checkpoints.
         should_stop: whether someone asked for a stop, or the trial belongs to another worker by now.
+        progress: told of every step, and of every part of an evaluation.
+        models: steps (0-based) after which the model is kept.
+
+    Attributes:
+        longest_save: seconds of the longest checkpoint.
     """
 
     def __init__(
-        self, folder: Path, attempt: int, every: float = 300.0, should_stop: Callable[[], bool] = lambda: False
+        self,
+        folder: Path,
+        attempt: int,
+        every: float = 300.0,
+        should_stop: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, float], None] = lambda step, seconds: None,
+        models: Collection[int] = (),
     ) -> None:
-        self._folder = folder
+        self._folder, self._models = folder, models
         self._own = folder / f"attempt-{attempt}"
         self._every = every
         self._saved = time.monotonic()
-        self.should_stop = should_stop
+        self.should_stop, self.progress = should_stop, progress
+        self.longest_save = 0.0
         if self._own.exists():  # remains of a worker that died before it wrote its claim
             shutil.rmtree(self._own)
         self._own.mkdir(parents=True)
@@ -91,6 +115,9 @@ class TrialFolder:
                     kept = records.read(state[1]["metrics_bytes"])
             except (OSError, ValueError, KeyError):
                 continue  # none, or damaged: an older one, or from the start
+            passed = [step for step in self._models if step < state[1]["step"]]
+            if not has_models(self._folder, passed):
+                continue  # a model that is to be kept was passed without being kept
             if len(kept) == state[1]["metrics_bytes"]:
                 (self._own / METRICS).write_bytes(kept)
                 return state
@@ -108,17 +135,32 @@ class TrialFolder:
 
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """See `Sink.save`; whole or not at all."""
+        begun = time.monotonic()
+        self._write(self._own / _CHECKPOINT, tensors, {**values, "metrics_bytes": self._writer.offset()})
+        self._saved = time.monotonic()
+        self.longest_save = max(self.longest_save, self._saved - begun)
+
+    def _write(self, path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Write tensors, whole or not at all."""
         from safetensors.torch import save
 
-        meta = {_META: json.dumps({**values, "metrics_bytes": self._writer.offset()})}
-        payload = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata=meta)
-        temporary = self._own / f".{_CHECKPOINT}.tmp"
+        payload = save(
+            {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata={_META: json.dumps(values)}
+        )
+        temporary = self._own / f".{path.name}.tmp"
         with temporary.open("wb") as file:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self._own / _CHECKPOINT)
-        self._saved = time.monotonic()
+        os.replace(temporary, path)
+
+    def keeps(self, step: int) -> bool:
+        """See `Sink.keeps`."""
+        return step in self._models
+
+    def keep(self, step: int, model: Mapping[str, Tensor]) -> None:
+        """See `Sink.keep`; every attempt writes the same."""
+        self._write(model_file(self._folder, step), model, {"step": step, "trial": self._folder.name})
 
     def restore(self) -> State | None:
         """See `Sink.restore`."""
@@ -136,6 +178,16 @@ class TrialFolder:
     def leave(self) -> None:
         """Close the files; the next attempt goes on from them."""
         self._writer.close()
+
+
+def model_file(folder: Path, step: int) -> Path:
+    """Where the model of a trial after a step (0-based) is kept: fit for `model.weights`."""
+    return folder / f"model-step-{step}.safetensors"
+
+
+def has_models(folder: Path, steps: Collection[int]) -> bool:
+    """Whether the models of a trial after some steps are all kept."""
+    return all(model_file(folder, step).exists() for step in steps)
 
 
 def _read(path: Path) -> State:

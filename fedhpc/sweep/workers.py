@@ -6,12 +6,15 @@ import json
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 WORKERS = "workers"
+_ROOM = 1024
+"""Bytes of a worker's file: of one length, it can be written over in place, and is read whole or before or after."""
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 
 
@@ -22,21 +25,34 @@ class Worker:
         folder: the sweep's folder.
         heartbeat: seconds between signs of life.
         label: further facts to tell (rank, ...).
+        hang_seconds: a worker at a trial that takes no step for so long stops beating, so that others may take the
+            trial over; 0: never.
     """
 
-    def __init__(self, folder: Path, heartbeat: float, label: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, heartbeat: float, label: Mapping[str, Any], hang_seconds: float = 0.0) -> None:
         self.facts = {**process_facts(), **label}
         self.name = f"{self.facts['host']}-{os.getpid()}-{uuid.uuid4().hex[:8]}".replace("/", "_")
         self._path = folder / WORKERS / self.name
-        self._heartbeat = heartbeat
+        self._heartbeat, self._hang_seconds = heartbeat, hang_seconds
+        self._doing: Mapping[str, Any] = {}
+        self._ticked = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """Write the file and begin to beat."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(self.facts) + "\n", encoding="utf-8")
+        self._path.write_bytes(self._content())
         self._thread.start()
+
+    def tick(self, **doing: Any) -> None:
+        """Note progress, and what others are told about it at the next heartbeat; nothing: it has no trial."""
+        self._ticked, self._doing = time.monotonic(), doing
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has a trial but takes no steps."""
+        return bool(self._doing) and 0 < self._hang_seconds < time.monotonic() - self._ticked
 
     def stop(self) -> None:
         """Stop beating and remove the file: this worker holds nothing any more."""
@@ -51,10 +67,19 @@ class Worker:
 
     def _beat(self) -> None:
         while not self._stop.wait(self._heartbeat):
+            if self.hangs:
+                continue
             try:
-                os.utime(self._path)
+                handle = os.open(self._path, os.O_WRONLY)
+                try:
+                    os.pwrite(handle, self._content(), 0)
+                finally:
+                    os.close(handle)
             except OSError:
                 continue  # the file system is away for a moment; others notice the silence
+
+    def _content(self) -> bytes:
+        return (json.dumps({**self.facts, **self._doing}).ljust(_ROOM) + "\n").encode()
 
 
 def process_facts() -> dict[str, Any]:
@@ -112,6 +137,11 @@ class Watcher:
         here = self._machine is not None and facts.get("machine") == self._machine
         return not here or facts.get("started") is None or _started(facts["pid"]) == facts["started"]
 
+    def living(self, now: float) -> list[dict[str, Any]]:
+        """What the workers that live last told about themselves."""
+        names = sorted(os.listdir(self._folder)) if self._folder.is_dir() else []
+        return [self._read(name) for name in names if not name.startswith(".") and self.is_alive(name, now)]
+
     def anyone_but(self, worker: str, now: float) -> bool:
         """Whether any other worker lives."""
         others = (name for name in os.listdir(self._folder) if name != worker and not name.startswith("."))
@@ -119,8 +149,15 @@ class Watcher:
 
     def _facts_of(self, worker: str) -> dict[str, Any]:
         if worker not in self._facts:
-            try:
-                self._facts[worker] = json.loads((self._folder / worker).read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                return {}  # gone, or just being written
+            found = self._read(worker)
+            if not found:
+                return found
+            self._facts[worker] = found
         return self._facts[worker]
+
+    def _read(self, worker: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self._folder / worker).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # gone, or just being written
+        return found

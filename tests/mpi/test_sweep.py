@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from launcher import mpirun, start
+from launcher import REPOSITORY, environment, mpirun, start
 
 from fedhpc.report.selection import criteria
 from fedhpc.report.trial_files import METRICS, read_sweep
@@ -41,6 +44,20 @@ def values(sweep: Path) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
+def alone(words: list[str | Path]) -> str:
+    """Run `python WORDS` as one process; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=environment(),
+        cwd=REPOSITORY,
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(tmp_path: Path) -> None:
     config, whole, broken = tmp_path / "small.yaml", tmp_path / "whole", tmp_path / "broken"
     config.write_text(YAML, encoding="utf-8")
@@ -49,7 +66,7 @@ def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(tmp_p
         return ["-m", "fedhpc", "sweep", config, "--out", out, *more]
 
     def status(out: Path) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(mpirun(1, command(out, "--status", "--json")).stdout)
+        found: dict[str, Any] = json.loads(alone(command(out, "--status", "--json")))
         return {key: found[key] for key in ("done", "running", "failed", "missing")}
 
     undisturbed = mpirun(2, command(whole), timeout=120)
@@ -78,9 +95,22 @@ def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(tmp_p
     assert max(taken_over) == 2, "what the killed ranks had begun"
     assert len(list(broken.glob("queue/*.done"))) == TRIALS
 
-    said = mpirun(1, ["-m", "fedhpc", "report", broken, "--json"])
-    tables = json.loads(said.stdout)["tables"]
+    tables = json.loads(alone(["-m", "fedhpc", "report", broken, "--json"]))["tables"]
     assert [table["criterion"] for table in tables] == list(criteria())
     cells = [cell for table in tables for row in table["rows"] for cell in row["cells"]]
     assert len(cells) == 3 * 3 * 4
     assert all(cell["mean"] is not None and not cell["missing"] for cell in cells)
+
+
+def test_a_rank_that_hangs_in_a_trial_loses_it_and_is_named(tmp_path: Path) -> None:
+    """Its heartbeat could beat for ever; the other ranks would wait for its trial, then for it."""
+    config, out = tmp_path / "small.yaml", tmp_path / "sweep"
+    config.write_text(f"{YAML}queue: {{heartbeat: 0.3, stale_after: 1}}\nhang_seconds: 4\n", encoding="utf-8")
+    limits = ["--sweep.algorithms", "[erm]", "--sweep.criteria", "[oracle]"]
+    program = REPOSITORY / "tests" / "mpi" / "programs" / "hanging_trial.py"
+    job = start(2, [program, "1", "sweep", config, "--out", out, *limits])
+    assert job.wait(timeout=90) != 0
+    assert re.search(r"error: rank 1 on \S+ makes no progress .*last known phase: erm on rotated_digits", job.err)
+    assert "run the same command again" in job.err
+    assert len(list(out.glob("queue/*.done"))) == 4, "rank 0 took the trial over"
+    assert "train_one_step" in (out / "log" / "rank-00001.log").read_text(encoding="utf-8"), "where it hangs"

@@ -22,6 +22,10 @@ def test_profiles_differ_in_the_network_only() -> None:
         different = {key for key in head if head[key] != paper[key]}
         assert different == {"freeze_bn", "resnet50_augmix"}
         assert (paper["freeze_bn"], paper["resnet50_augmix"]) == (True, False)
+    alpha = {(profile, seed): hparams_for("mixup", "pacs", seed, 1, profile)["mixup_alpha"]
+             for profile in ("paper", "head") for seed in (0, 3)}  # fmt: skip
+    assert alpha["paper", 0] == alpha["head", 0] == 0.2
+    assert alpha["paper", 3] == 0.1 != alpha["head", 3], "the published random search always drew 0.1"
     with pytest.raises(ConfigError, match="paper and head"):
         hparams_for("erm", "pacs", profile="best")  # type: ignore[arg-type]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import pytest
 from fedhpc.report.original import read_original
 from fedhpc.report.selection import criteria
 from fedhpc.report.sweeps import results
-from fedhpc.report.trial_files import METRICS, read_sweep
+from fedhpc.report.trial_files import METRICS, read_plan, read_sweep
 from fedhpc.runs.records import read_records
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -139,7 +141,7 @@ def test_a_hole_is_named_with_the_command_that_fills_it(config: Path, swept: Pat
     tree = json.loads((tmp_path / "report" / "sweep.json").read_text(encoding="utf-8"))
     assert trial.run not in values(swept)
     said = fedhpc("sweep", config, "--out", swept, "--only", trial.id)
-    assert "1 trials are marked as done but have no records" in said
+    assert "1 trials are marked as done but have no records or models" in said
     assert values(swept) == before
     assert f"fedhpc sweep {swept}/sweep.yaml --out {swept} --only {trial.id}" in text
     assert "mixup on rotated_digits, test environments [1, 2], hparams seed 0, trial 0" in text
@@ -190,18 +192,24 @@ def test_a_signal_stops_in_order_and_asks_to_be_run_again(config: Path, tmp_path
 
 
 def test_a_sweep_may_grow_but_not_change(config: Path, swept: Path, tmp_path: Path) -> None:
-    said = fedhpc("sweep", config, "--out", swept, "--sweep.steps", 4, code=2)
-    assert "other settings (sweep.steps)" in said
+    for what in ((), ("--status",)):
+        said = fedhpc("sweep", config, "--out", swept, "--sweep.steps", 4, *what, code=2)
+        assert "other settings (sweep.steps)" in said
     out = tmp_path / "sweep"
     criterion = ("--sweep.criteria", "[oracle]", "--sweep.algorithms", "[erm]")
     assert "4 done" in fedhpc("sweep", config, "--out", out, *criterion)
     assert "20 done" in fedhpc("sweep", config, "--out", out)
+    assert "20 done" in fedhpc("sweep", config, "--out", out, *criterion)
+    trial = next(t for t in read_plan(out).planned if t.algorithm == "mixup")
+    said = fedhpc(*shlex.split(f"{read_plan(out).command} {trial.id}@1")[1:])
+    assert "1 trials are marked as done but have no records or models" in said
+    assert (out / trial.run / "model-step-1.safetensors").exists()
+    assert values(out) == values(swept)
 
 
 def test_a_dry_run_writes_nothing_and_estimates(config: Path, swept: Path, tmp_path: Path) -> None:
     said = fedhpc("sweep", config, "--out", tmp_path / "new", "--dry-run")
-    assert "a probe of a few steps" in said
-    assert "20 trials to run" in said
+    assert re.search(r"a probe of a few steps on \S+, cpu, 1 thread; 20 trials to run", said)
     assert not (tmp_path / "new").exists()
     said = fedhpc("sweep", config, "--out", swept, "--dry-run", "--sweep.n_trials", 2)
     assert "from 20 finished trials" in said
@@ -211,6 +219,9 @@ def test_a_dry_run_writes_nothing_and_estimates(config: Path, swept: Path, tmp_p
 def test_mistakes_are_told_in_a_line(config: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "x")
     assert "no trial nothing" in fedhpc("sweep", config, *out, "--only", "nothing", code=2)
+    said = fedhpc("sweep", config, *out, "--sweep.datasets", "[rotated_digits, pacs]", code=2)
+    assert "sweep.datasets.pacs: is not embedded" in said
+    assert "fedhpc prepare pacs" in said
     assert "no file" in fedhpc("sweep", config, *out, "--model.weights", "missing.pth", code=2)
     assert "need --out" in fedhpc("sweep", config, "--status", code=2)
     assert "cannot be read" in fedhpc("sweep", config, *out, "--status", code=1)

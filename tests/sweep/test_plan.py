@@ -11,6 +11,7 @@ from fedhpc.config import from_tree, load, to_tree
 from fedhpc.errors import ConfigError
 from fedhpc.sweep.estimate import DatasetFacts, Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.plan import Plan, make_plan, plan_text, remarks
+from fedhpc.sweep.remarks import _SERIOUS, find_remarks
 from fedhpc.sweep.settings import STUDY, SweepConfig
 
 SMOKE = Path(__file__).resolve().parents[2] / "configs" / "smoke" / "sweep.yaml"
@@ -70,13 +71,47 @@ def test_where_the_data_or_the_weights_lie_is_no_part_of_a_trial() -> None:
     assert here.trials[0].setup["model"]["weights"] == "w.pth"
 
 
-def test_remarks_say_what_is_of_no_great_use() -> None:
-    said = "\n".join(remarks(planned(datasets={"colored_digits": None}, profile="head", steps=100)))
-    assert "colored_digits: groupdro with one training environment is ERM (6 trials)" in said
-    assert "mldg trains nothing: 1 training environments, n_meta_test 2" in said
-    assert "irm's warm-up is longer than the training" in said
+def test_remarks_say_what_is_of_no_great_use_and_the_worst_comes_first() -> None:
+    said, _ = remarks(planned(datasets=["colored_digits"], profile="head", steps=100))
+    assert said[0].startswith("colored_digits: mldg trains nothing: ")
+    assert (
+        "colored_digits: groupdro, mixup, coral, mmd, dann, cdann with one training environment is ERM (36 trials)"
+        in said
+    )
+    assert any("irm's warm-up is longer than the training" in line for line in said)
     assert "colored_digits: mlp_features, starting fresh" in said
-    assert "pacs: resnet50, starting from IMAGENET1K_V1, batch norm frozen" in remarks(planned(datasets={"pacs": None}))
+    first, rest = remarks(planned(datasets={"pacs": "x"}, hparams={"lr": 0.1}))
+    assert "pacs: resnet50, starting from IMAGENET1K_V1, batch norm frozen" in first
+    assert "hparams.lr does not act on dann, cdann, which have lr_g and lr_d" in rest
+    assert "timm" in "".join(remarks(planned(datasets={"pacs": "x"}, profile="head"))[0])
+
+
+def test_serious_remarks_are_never_cut() -> None:
+    """A remark of an objective on a single training environment is serious, whatever its words."""
+    many = planned(datasets=["colored_digits"], profile="head", steps=100, n_hparams=20)
+    text = plan_text(many)
+    found = find_remarks(many.trials, {"colored_digits": 3}, many.hparams)
+    assert len([r for r in found if r.is_serious]) > 3
+    assert all(r.text in text for r in found if r.is_serious)
+    alone = [t for t in many.trials if len(t.test_envs) == 2 and t.hparams_seed == 0]
+    assert all(r.is_serious for r in find_remarks(alone, {"colored_digits": 3}) if "grad_penalty" not in r.text)
+    assert {r.rank for r in found} >= {_SERIOUS.index("trains nothing"), _SERIOUS.index("is ERM")}
+
+
+def test_draws_may_be_the_same_in_every_repetition() -> None:
+    for fixed, number in ((False, 2), (True, 1)):
+        plan = planned(algorithms=["erm"], criteria=["oracle"], n_trials=2, fixed_draws=fixed)
+        assert len({plan.hparams["rotated_digits", "erm", 1, trial]["lr"] for trial in (0, 1)}) == number
+        assert len({t.id for t in plan.trials}) == 4 * 2 * 2
+
+
+def test_sets_of_environments_can_be_held_out_as_they_are() -> None:
+    plan = planned(algorithms=["erm"], test_envs=[[2, 0, 1], [3]])
+    assert {t.test_envs for t in plan.trials} == {(0, 1, 2), (3,)}
+    plan = planned(algorithms=["erm"], criteria=["oracle"], test_envs=[0, [1, 2, 3]])
+    assert {t.test_envs for t in plan.trials} == {(0,), (1, 2, 3)}
+    plan = planned(algorithms=["erm"], criteria=["oracle"], test_envs=["each", [1, 2, 3]])
+    assert {t.test_envs for t in plan.trials} == {(0,), (1,), (2,), (3,), (1, 2, 3)}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +124,15 @@ def test_remarks_say_what_is_of_no_great_use() -> None:
         ({"hparams": {"batchsize": 3}}, "did you mean 'batch_size'"),
         ({"hparams": {"freeze_bn": 1}}, "true or false"),
         ({"test_envs": [4]}, "has environments 0 to 3"),
+        ({"test_envs": [[0, 4]]}, "has environments 0 to 3"),
+        ({"test_envs": [[0, 1, 2, 3]]}, "nothing would be left to train on"),
+        ({"test_envs": []}, "at least one"),
+        ({"test_envs": [-1]}, "at least 0"),
+        ({"algorithms": ["GroupDRO"]}, "did you mean 'groupdro'"),
+        ({"datasets": ["RotatedMNIST"]}, "did you mean 'rotated_mnist'"),
+        ({"datasets": {"PACS": "data/pacs"}}, "did you mean 'pacs'"),
+        ({"datasets": {"my/own": "data/own"}}, "letters, digits"),
+        ({"datasets": ["rotated_digits", "rotated_digits"]}, "twice"),
         ({"n_trials": 0}, "at least 1"),
         ({"holdout_fraction": 1.0}, "below 1"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedhpc.data.splits import split_table
 from fedhpc.data.stores import Store, open_store
@@ -17,6 +18,9 @@ from fedhpc.sweep.run_trial import Trial, run_trial
 from fedhpc.sweep.settings import STUDY
 from fedhpc.sweep.trial_folder import TrialFolder
 from tests.sweep.trials import SETUP, Kept, small
+
+IN_AN_EVALUATION, BETWEEN_TWO = 5, 15
+"""Questions whether to stop: an evaluation asks 12 times, an update once."""
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +36,17 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def stopping_after(step: int, place: Path, attempt: int) -> TrialFolder:
+    """A folder that asks for a stop once so many updates are done."""
+    seen = [0]
+    return TrialFolder(place, attempt, should_stop=lambda: max(seen) >= step, progress=lambda s, _: seen.append(s))
+
+
 @pytest.mark.parametrize("algorithm", STUDY)
 def test_a_trial_goes_on_where_it_was_stopped(digits: Store, algorithm: str) -> None:
     """Bit for bit, in the middle of an interval between two records, for every algorithm's own state."""
     spec = small(algorithm)
-    whole, first = Kept(), Kept(stop_after=4)
+    whole, first = Kept(), Kept(stop_after=IN_AN_EVALUATION if algorithm == "dann" else BETWEEN_TWO)
     wanted = run_trial(spec, digits, whole)
     assert run_trial(spec, digits, first) is None
     torch.manual_seed(123)  # what another trial leaves behind
@@ -46,12 +56,51 @@ def test_a_trial_goes_on_where_it_was_stopped(digits: Store, algorithm: str) -> 
     assert done is not None
     assert done["weights_sha256"] == wanted["weights_sha256"]
     assert [*first.without_times(), *second.without_times()] == whole.without_times()
+    assert [first.state[1]["step"], len(first.records) > 0] == ([1, False] if algorithm == "dann" else [3, True])  # type: ignore[index]
+
+
+def test_a_stop_in_the_last_evaluation_loses_no_record(digits: Store) -> None:
+    spec, whole, first = small(steps=3), Kept(), Kept(stop_after=20)
+    wanted = run_trial(spec, digits, whole)
+    assert run_trial(spec, digits, first) is None
+    assert first.state is not None
+    assert first.state[1]["step"] == 3
+    second = Kept(state=first.state)
+    assert run_trial(spec, digits, second)["weights_sha256"] == wanted["weights_sha256"]  # type: ignore[index]
+    assert [*first.without_times(), *second.without_times()] == whole.without_times()
+
+
+def test_models_are_kept_after_the_steps_that_are_asked_for(digits: Store, tmp_path: Path) -> None:
+    """Also if the trial was stopped after such a step by someone who did not keep it."""
+    spec, place = small(), tmp_path / "trial"
+    before = stopping_after(5, place, 1)
+    assert run_trial(spec, digits, before) is None
+    before.leave()
+    sink = TrialFolder(place, 2, models={3, 7})
+    done = run_trial(spec, digits, sink)
+    assert done is not None
+    sink.finish(done)
+    kept = [load_file(place / f"model-step-{step}.safetensors") for step in (3, 7)]
+    memory = Kept()
+    memory.wanted = {3, 7}
+    again = run_trial(spec, digits, memory)
+    assert again is not None
+    for model, step in zip(kept, (3, 7), strict=True):
+        assert all(torch.equal(model[name], value) for name, value in memory.models[step].items())
+    assert not torch.equal(kept[0]["classifier.weight"], kept[1]["classifier.weight"])
+
+
+def test_a_trial_without_a_finite_loss_is_marked(digits: Store) -> None:
+    done = run_trial(small(hparams={"batch_size": 8, "lr": 1e30}), digits, Kept())
+    assert done is not None
+    assert done["diverged"]
+    assert run_trial(small(), digits, Kept())["diverged"] is False  # type: ignore[index]
 
 
 def test_an_interrupted_mean_is_the_same_to_the_last_bit(digits: Store) -> None:
     """Losses are summed in double precision, as a checkpoint keeps them, so a long sum does not depend on the cut."""
     spec = small("mixup", steps=42, checkpoint_freq=40)
-    whole, first = Kept(), Kept(stop_after=20)
+    whole, first = Kept(), Kept(stop_after=BETWEEN_TWO + 18)
     run_trial(spec, digits, whole)
     assert run_trial(spec, digits, first) is None
     second = Kept(state=first.state)
@@ -126,8 +175,7 @@ def test_a_batch_larger_than_an_environment_does_not_hang(digits: Store) -> None
 def test_attempts_hand_over_through_the_folder(digits: Store, tmp_path: Path) -> None:
     spec = small("irm")
     place = tmp_path / spec.folder
-    stops = iter([False] * 3 + [True] * 9)
-    first = TrialFolder(place, 1, should_stop=lambda: next(stops))
+    first = stopping_after(2, place, 1)
     assert run_trial(spec, digits, first) is None
     first.record("loss", 1.0, "", 99, 0.0)  # written after the checkpoint: belongs to nobody
     first.leave()
@@ -148,9 +196,8 @@ def test_attempts_hand_over_through_the_folder(digits: Store, tmp_path: Path) ->
 
 def test_a_damaged_checkpoint_means_an_older_one(digits: Store, tmp_path: Path) -> None:
     spec, place = small(), tmp_path / "trial"
-    for attempt, after in ((1, 2), (2, 2)):
-        left = iter([False] * after + [True] * 9)
-        sink = TrialFolder(place, attempt, should_stop=lambda left=left: next(left))
+    for attempt, after in ((1, 2), (2, 3)):
+        sink = stopping_after(after, place, attempt)
         assert run_trial(spec, digits, sink) is None
         sink.leave()
     newest = place / "attempt-2" / "checkpoint.safetensors"
@@ -158,6 +205,6 @@ def test_a_damaged_checkpoint_means_an_older_one(digits: Store, tmp_path: Path) 
     third = TrialFolder(place, 3)
     state = third.restore()
     assert state is not None
-    assert state[1]["step"] == 3
+    assert state[1]["step"] == 2
     (place / "attempt-1" / METRICS).write_bytes(b"")
     assert TrialFolder(place, 4).restore() is None

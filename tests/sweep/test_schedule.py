@@ -223,23 +223,71 @@ def test_a_full_disk_ends_the_work_and_no_trial_fails_on_it(tmp_path: Path) -> N
     assert count(states(tmp_path, TRIALS[:2])).missing == 2
 
 
-def test_a_thousand_claims_a_second_without_storms_of_listings(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def touched() -> Counter[str]:
+    """File operations of this process so far: listings and opens below a sweep's queue."""
+    found: Counter[str] = Counter()
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event in ("os.listdir", "open") and f"/{QUEUE}" in str(arguments[0]):
+            found[event] += 1
+
+    sys.addaudithook(note)  # cannot be taken back; it only counts
+    return found
+
+
+def test_a_thousand_claims_a_second_without_storms_of_listings(tmp_path: Path, touched: Counter[str]) -> None:
     """Two workers of which the second has not looked since the first took 2000 of 4000 trials."""
     trials = [f"{n:05x}" for n in range(4000)]
-    listings = 0
-
-    def count_listings(event: str, _: object) -> None:
-        nonlocal listings
-        listings += event == "os.listdir"
-
     with Queue(tmp_path, trials) as first, Queue(tmp_path, trials) as second:
         assert second.claim() is not None
-        sys.addaudithook(count_listings)  # cannot be taken back; it only counts
-        begun = time.perf_counter()
+        touched.clear()
+        begun = time.process_time()  # not the clock on the wall: others may be at work here
         for _ in range(2000):
             assert first.claim() is not None
-        seconds = time.perf_counter() - begun
-        assert listings == 1
+        seconds = time.process_time() - begun
+        assert touched["os.listdir"] == 1
+        assert touched["open"] <= 2001 + 20, "one file per claim, and a few races"
         assert _claimed(second) is not None
-        assert listings == 1, "the frontier is found by trying, not by listing"
+        assert touched["os.listdir"] == 1, "the frontier is found by trying, not by listing"
+        assert touched["open"] <= 2001 + 40
     assert seconds < 2, f"{2000 / seconds:.0f} claims a second"
+
+
+def test_an_idle_worker_opens_each_claim_once(tmp_path: Path, touched: Counter[str]) -> None:
+    """It waits while others run the last 500 trials: a look costs a listing, not 500 files."""
+    trials = [f"{n:05x}" for n in range(500)]
+    with Queue(tmp_path, trials) as busy, Queue(tmp_path, trials) as idle:
+        while busy.claim() is not None:
+            pass
+        touched.clear()
+        assert idle.claim() is None
+        assert touched == {"os.listdir": 1, "open": 500}
+        for _ in range(3):
+            idle._next_look = 0
+            assert idle.claim() is None
+        assert touched == {"os.listdir": 4, "open": 500}
+
+
+def test_a_worker_that_hangs_in_a_trial_loses_it(tmp_path: Path) -> None:
+    """Its process lives and its heartbeat could beat, but it takes no steps; one that takes them keeps the trial."""
+    settings = QueueSettings(heartbeat=0.05, stale_after=0.3)
+    with (
+        Queue(tmp_path, TRIALS[:2], settings=settings, hang_seconds=0.3) as slow,
+        Queue(tmp_path, TRIALS[:2], settings=settings, hang_seconds=0.3) as stuck,
+        Queue(tmp_path, TRIALS[:2], settings=settings, hang_seconds=0.3) as other,
+    ):
+        kept, lost = slow.claim(), stuck.claim()
+        assert kept is not None
+        assert lost is not None
+        stuck.worker.tick(trial=lost.trial, step=0, steps=9, seconds=0.0)
+        taken: Claim | None = None
+        end = time.monotonic() + 10
+        while taken is None:
+            assert time.monotonic() < end
+            slow.worker.tick(trial=kept.trial, step=1, steps=9, seconds=0.0)
+            taken = other.claim()
+            time.sleep(0.02)
+        assert (taken.trial, taken.attempt) == (lost.trial, 2)
+        assert lost.is_lost
+        assert not kept.is_lost

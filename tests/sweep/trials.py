@@ -26,13 +26,16 @@ class Kept:
     """A sink in memory.
 
     Args:
-        stop_after: updates after which it asks for a stop; None: never.
+        stop_after: questions (after every update, before every part of an evaluation) after which it asks for a stop.
         state: what the trial goes on from.
     """
 
     def __init__(self, stop_after: int | None = None, state: State | None = None) -> None:
         self.records: list[tuple[str, float, int, int | None]] = []
         self.state = state
+        self.wanted: set[int] = set()
+        self.models: dict[int, dict[str, Tensor]] = {}
+        self.seen: list[int] = []
         self._left = stop_after
 
     def record(self, what: str, value: float, unit: str, step: int, seconds: float, environment: int | None) -> None:
@@ -52,6 +55,15 @@ class Kept:
             return False
         self._left -= 1
         return self._left <= 0
+
+    def progress(self, step: int, seconds: float) -> None:
+        self.seen.append(step)
+
+    def keeps(self, step: int) -> bool:
+        return step in self.wanted
+
+    def keep(self, step: int, model: Mapping[str, Tensor]) -> None:
+        self.models[step] = dict(model)
 
     def without_times(self) -> list[tuple[str, float, int, int | None]]:
         """The records that must repeat."""

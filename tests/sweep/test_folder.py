@@ -1,0 +1,118 @@
+"""A sweep's files: they grow to the union of what was asked for, and refuse other settings and other data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhpc.config import from_tree
+from fedhpc.errors import ConfigError
+from fedhpc.report.trial_files import read_plan
+from fedhpc.sweep.estimate import DatasetFacts
+from fedhpc.sweep.folder import DataFacts, stored_config, write_sweep
+from fedhpc.sweep.plan import Plan, make_plan
+from fedhpc.sweep.settings import SweepConfig
+
+FACTS = {
+    "rotated_digits": DatasetFacts(("0", "15", "30", "45"), (450, 449, 449, 449), 8, 8, 1),
+    "colored_digits": DatasetFacts(("+90%", "+80%", "-90%"), (599, 599, 599), 8, 8, 2),
+    "pacs": DatasetFacts(("A", "C", "P", "S"), (2048, 2344, 1670, 3929), 64, 64, 3),
+}
+DATA = {name: DataFacts(f"{name}-digest", sum(facts.sizes)) for name, facts in FACTS.items()}
+
+
+def configured(**sweep: Any) -> SweepConfig:
+    tree = {"datasets": {"rotated_digits": None}, "algorithms": ["erm"], "n_hparams": 2, "n_trials": 1, **sweep}
+    return from_tree(SweepConfig, {"sweep": tree}, "test")
+
+
+def planned(config: SweepConfig) -> Plan:
+    return make_plan(config, FACTS)
+
+
+def write(folder: Path, data: dict[str, DataFacts] | None = None, **sweep: Any) -> None:
+    config = configured(**sweep)
+    known = data or {name: DATA[name] for name in config.sweep.roots}
+    write_sweep(folder, config, planned(config), known)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"algorithms": ["irm"]},
+        {"datasets": ["colored_digits"]},
+        {"test_envs": [1]},
+        {"criteria": ["oracle"], "algorithms": ["erm", "mldg"]},
+        {"first_hparams": 5, "n_hparams": 3},
+        {"first_trial": 2, "n_trials": 2},
+        {"test_envs": [[0, 1, 2]]},
+    ],
+    ids=str,
+)
+def test_the_configuration_in_the_folder_has_every_trial_that_was_planned(
+    again: dict[str, Any], tmp_path: Path
+) -> None:
+    """So that `fedhpc sweep D/sweep.yaml --only ID`, which reports and job lists print, finds them."""
+    write(tmp_path)
+    write(tmp_path, **again)
+    whole = planned(stored_config(tmp_path))
+    ids = [t.id for t in read_plan(tmp_path).planned]
+    assert {t.id for t in planned(configured()).trials} <= set(ids)
+    assert {t.id for t in planned(configured(**again)).trials} <= set(ids)
+    assert [t.id for t in whole.only(ids).trials]
+
+
+def test_a_part_of_the_sweep_run_again_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path, algorithms=["erm", "groupdro"], datasets=["colored_digits"])
+    before = {name: (tmp_path / name).read_bytes() for name in ("plan.json", "sweep.yaml")}
+    write(tmp_path, datasets=["colored_digits"], test_envs=[0])
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+def test_remarks_on_all_trials_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, algorithms=["groupdro", "mixup"], datasets=["colored_digits"])
+    write(tmp_path, algorithms=["coral"], datasets=["colored_digits"], first_trial=1)
+    found = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["remarks"]
+    assert found == ["colored_digits: groupdro, mixup, coral with one training environment is ERM (18 trials)"]
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(ConfigError, match=r"other settings \(sweep\.steps\)"):
+        write(tmp_path, steps=3)
+
+
+def test_other_data_are_refused_with_their_name_and_the_remedy(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = (tmp_path / "plan.json").read_bytes()
+    other = {"rotated_digits": DataFacts("another", 1797)}
+    with pytest.raises(ConfigError, match=r"sweep\.datasets\.rotated_digits.*1,797 samples.*another.*other --out"):
+        write(tmp_path, other)
+    assert (tmp_path / "plan.json").read_bytes() == before
+
+
+def test_the_same_data_may_move(tmp_path: Path) -> None:
+    """A job that stages its data does not leave its own folder behind, as long as the first one is there."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+    write(tmp_path / "sweep", datasets={"pacs": str(first)})
+    write(tmp_path / "sweep", datasets={"pacs": str(second)})
+    assert stored_config(tmp_path / "sweep").sweep.roots == {"pacs": str(first)}
+    first.rmdir()
+    write(tmp_path / "sweep", datasets={"pacs": str(second)})
+    assert stored_config(tmp_path / "sweep").sweep.roots == {"pacs": str(second)}
+
+
+def test_a_plan_of_an_older_version_gets_its_digests(tmp_path: Path) -> None:
+    write(tmp_path)
+    plan = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    del plan["data"], plan["remarks"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    write(tmp_path)
+    assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["data"] == {
+        "rotated_digits": {"digest": "rotated_digits-digest", "num_samples": 1797}
+    }
