@@ -16,7 +16,7 @@ from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.medical.config import MedicalConfig
 from fedhpc.medical.describe import scenario_tree
-from fedhpc.medical.stages import Schedule, Stage, stages
+from fedhpc.medical.stages import Stage, stages
 from fedhpc.seeding import derive
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fedhpc.medical.task_data import TaskData, TaskRows
     from fedhpc.models.base import Network
     from fedhpc.timing import Stopwatch
-    from fedhpc.train.extension import ClientExtension
     from fedhpc.train.local import LocalTrainer
 
 
@@ -147,6 +146,7 @@ class MedicalRun:
     def __init__(self, world: World, config: MedicalConfig, data: MedicalData, model: Network, device: str) -> None:
         import torch
 
+        from fedhpc.commands._medical_clients import Extras
         from fedhpc.medical.task_data import TaskRows
 
         self._world, self._config, self._data, self._model = world, config, data, model
@@ -159,7 +159,8 @@ class MedicalRun:
         self.stages = stages(config.recipe, data.timeline.num_tasks, config.rounds)
         self._freeze_bn = model.freeze_bn
         self._setting: Setting = self._rows.setting(config.local.batch_size, config.local.steps or 1, config.rounds)
-        self._extensions = self._carried()
+        extras = Extras(config, data, model, self.trainer, self.stages, self._setting)
+        self._extensions = extras.extensions(self._task(0))
 
     def engine(self, stage: Stage, sink: Sink, clock: Stopwatch, saver: Saver, stop: Callable[[], bool]) -> Engine:
         """The engine of one stage, with this rank's trainer set to it."""
@@ -220,40 +221,6 @@ class MedicalRun:
             return recipe.batches(replace(setting, steps=2 * setting.steps))
         return recipe.batches(setting)
 
-    def _carried(self) -> list[ClientExtension]:
-        """What clients carry and do beside the federated rule."""
-        from fedhpc.medical.averaging import AveragedModel
-        from fedhpc.medical.carried import HeadSteps, KeptOptimizer, OwnWeights, backbone_of
-        from fedhpc.medical.longtail import head_names
-
-        config, recipe, trainer = self._config, self._config.recipe, self.trainer
-        vector, local, found = trainer.vector, self._config.local, list[Any]()
-        if recipe.own_weights:
-            resets = {stage.first for stage in self.stages if stage.reset}
-            found.append(OwnWeights(vector, head_names(self._model) if recipe.federated else None, resets.__contains__))
-        kept: KeptOptimizer | None = None
-        if recipe.momentum == "keep" and (local.optimizer == "adam" or local.momentum):
-            cuts = {s.first for s in self.stages} if any(s.head for s in self.stages) else set()
-            kept = KeptOptimizer(vector, trainer.solver, local.optimizer, cuts.__contains__)
-            found.append(kept)
-        head = recipe.head_stage(config.rounds)
-        if head is not None and head.first_round is None:
-            found.append(HeadSteps(trainer.solver, backbone_of(self._model, vector), self._setting.steps, kept))
-        if recipe.averaging is not None:
-            any_task = self._task(0)
-            found.append(
-                AveragedModel(
-                    trainer,
-                    recipe.averaging,
-                    Schedule(config.rounds, recipe.averaging.evaluations),
-                    any_task.validation_of,
-                    any_task.train_of,
-                    recipe.passes(self._setting),
-                    config.evaluate.batch_size,
-                )
-            )
-        return found
-
     def _task(self, task: int) -> TaskData:
         from fedhpc.medical.task_data import TaskData
 
@@ -261,12 +228,15 @@ class MedicalRun:
         return TaskData(store, store.table.labels, self._data.timeline, self._rows, task, self._device)
 
     def _exam(self, clients: TaskData) -> TaskExam:
+        from fedhpc.commands._medical_clients import known_classes
         from fedhpc.medical.exam import OwnModelExam, TaskExam
 
         recipe, evaluate = self._config.recipe, self._config.evaluate
-        kind = OwnModelExam if recipe.own_weights or recipe.averaging else TaskExam
-        labels = self._data.store.table.labels
-        return kind(self._data.timeline, labels, clients.read, self._config.rounds, evaluate.batch_size, evaluate.model)
+        labels, rounds = self._data.store.table.labels, self._config.rounds
+        asked = (self._data.timeline, labels, clients.read, rounds, evaluate.batch_size, evaluate.model)
+        if recipe.own_weights or recipe.averaging:
+            return OwnModelExam(*asked, known=known_classes(self._config, self._data))
+        return TaskExam(*asked)
 
     def _settings(self, stage: Stage) -> EngineSettings:
         settings, summed = build.engine_settings(self._config), self._config.algorithm.traffic.summed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,9 @@ from fedhpc.objectives.base import MAIN
 from fedhpc.tensors.vector import ParameterVector
 from fedhpc.train.extension import Carried, ClientExtension
 from fedhpc.train.solver import LocalSolver
+
+OUT_OF_REACH = -1e9
+"""Added to the scores of classes that a client does not have: their softmax is 0, and finite."""
 
 ENTRIES = {"sgd": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq", "step")}
 """Optimizer -> what it remembers of each parameter."""
@@ -125,6 +129,28 @@ class OwnWeights(ClientExtension):
 
     def _own(self) -> Tensor:
         return torch.cat([self._vector.weights[slot.start : slot.stop] for slot in self._slots])
+
+
+class OwnClasses(ClientExtension):
+    """A client's classifier has some of the classes only: the others' scores are put out of reach, at no gradient.
+
+    Args:
+        model: whose classifier it is.
+        known: bool [clients, classes].
+    """
+
+    def __init__(self, model: Network, known: np.ndarray) -> None:
+        self._masks = torch.from_numpy(np.where(known, 0.0, OUT_OF_REACH))
+        self._mask = self._masks[0]
+        model.classifier.register_forward_hook(lambda module, inputs, scores: scores + self._mask.to(scores))
+
+    def begin(self, client: int, round: int, carried: Carried) -> None:
+        """See `ClientExtension`."""
+        self._mask = self._masks[client]
+
+    def place(self, client: int, round: int, carried: Carried) -> None:
+        """See `ClientExtension`."""
+        self._mask = self._masks[client]
 
 
 class HeadSteps(ClientExtension):

@@ -35,6 +35,12 @@ class MedicalConfig(RunConfig):
         if self.cohort.size is not None or self.cohort.fraction is not None:
             raise ConfigError("cohort has no place in a medical run: every client with samples of a task takes part")
         self._check_averaging()
+        own = self.recipe.own_weights and self.scenario.by_environment
+        if self.recipe.classes == "environment" and not own:
+            raise ConfigError(
+                "recipe.classes: environment needs recipe.head: own (or recipe erm) and scenario.by_environment: true: "
+                "each client belongs to one environment, and keeps its classifier"
+            )
         traffic = self.algorithm.traffic
         if self.recipe.own_weights and (traffic.client_state or len(traffic.broadcast) > 1):
             raise ConfigError(

@@ -119,12 +119,24 @@ class TaskExam:
 class OwnModelExam(TaskExam):
     """The same where models differ from client to client: each is asked about its client's tasks and the hold-out.
 
-    Implements `fedhpc.federated.evaluation.ClientExam`; the hold-out's scores name the client.
+    Implements `fedhpc.federated.evaluation.ClientExam`; the hold-out's scores name the client. A client is asked about
+    the part of the hold-out whose classes it knows.
+
+    Args:
+        known: bool [clients, classes]; None: all know all.
     """
+
+    def __init__(self, *args: Any, known: np.ndarray | None = None) -> None:
+        super().__init__(*args)
+        self._known = known
+
+    def _holdout(self, client: int) -> np.ndarray:
+        rows = self._timeline.holdout
+        return rows if self._known is None else rows[self._known[client, self._labels[rows]]]
 
     def evaluate_client(self, trainer: LocalTrainer, client: int) -> Answer:
         """Class scores of the client's model on all that it is asked."""
-        rows = [*self._timeline.test[client], self._timeline.holdout]
+        rows = [*self._timeline.test[client], self._holdout(client)]
         return self._answer(trainer, np.unique(np.concatenate(rows)))
 
     def record(self, sink: Sink, progress: Progress, answers: Sequence[Any]) -> None:
@@ -134,7 +146,7 @@ class OwnModelExam(TaskExam):
         moment = Moment(progress.round, progress.seconds_train, self._model)
         for client, answer in sorted(self._by_client(answers).items()):
             self._write_tasks(sink, moment, answer, client)
-            self._write(sink, moment, answer, self._timeline.holdout, client, None)
+            self._write(sink, moment, answer, self._holdout(client), client, None)
 
     def _by_client(self, answers: Sequence[Any]) -> dict[int, Answer]:
         return dict(pair for found in answers for pair in found)

@@ -8,6 +8,7 @@ import pytest
 
 from fedhpc.commands._configs import load_run
 from fedhpc.config import from_tree, plan_study, read_yaml
+from fedhpc.data.sources.joined import JoinedSpec
 from fedhpc.data.sources.medical_table import TableSpec
 from fedhpc.data.stores import open_store
 from fedhpc.medical.config import load_medical
@@ -22,6 +23,9 @@ SMOKE = REPOSITORY / "configs" / "smoke"
 def test_config_is_read(path: Path) -> None:
     if path.stem.endswith("_table"):
         assert from_tree(TableSpec, read_yaml(str(path)), str(path)).label
+        return
+    if path.stem.endswith("_folders"):
+        assert len(from_tree(JoinedSpec, read_yaml(str(path)), str(path)).folders) == 3
         return
     if path.stem.endswith("_study"):
         planned = plan_study([str(path)], [], load_run)

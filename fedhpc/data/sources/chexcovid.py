@@ -22,7 +22,7 @@ ENVIRONMENTS = ("chexpert", "covid-chestxray")
 FINDING = "Pneumonia/Viral/COVID-19"
 VIEWS = ("PA", "AP", "AP Supine")
 OTHERS_PER_COVID = 12
-"""CheXpert samples per COVID sample in each part, as published; a novel disease thins them further (`others_per_new`)."""
+"""CheXpert samples per COVID sample in each part, as published; `novel_disease` thins them further."""
 
 
 @dataclass(frozen=True)

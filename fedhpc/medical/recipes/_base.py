@@ -87,6 +87,8 @@ class Recipe(Section):
     momentum: Annotated[Literal["keep", "reset"], "of each client, from round to round"] = "keep"
     head: Annotated[Literal["shared", "own"], "own: classifiers stay with their clients"] = "shared"
 
+    classes: Annotated[Literal["all", "environment"], "environment: own heads know the classes of theirs only"] = "all"
+
     title: ClassVar[str] = ""
     federated: ClassVar[bool] = True
     objective: ClassVar[str] = "erm"
