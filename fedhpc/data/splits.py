@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhpc.data.schema import SPLITS
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 from fedhpc.seeding import text_hash
@@ -75,11 +76,21 @@ def split_table(
     holdout_fraction: float = 0.2,
     unlabeled_fraction: float = 0.0,
     stratified: bool = False,
+    stored: bool = False,
 ) -> list[EnvironmentSplit]:
     """Split every environment of a dataset into global sample indices; only test environments give `unlabeled`.
 
+    Args:
+        table: of the dataset.
+        trial_seed: see `split_environment`, as the fractions.
+        test_environments: indices of the environments that are held out.
+        holdout_fraction: share of `outside`.
+        unlabeled_fraction: share of the rest of test environments that becomes `unlabeled`.
+        stratified: split every class in the same proportion.
+        stored: draw nothing; take the parts that the dataset itself marks (see `stored_split`).
+
     Raises:
-        ConfigError: a test environment that does not exist, or an environment without samples.
+        ConfigError: a test environment that does not exist, or an environment without samples or marks.
     """
     unknown = [e for e in test_environments if not 0 <= e < table.num_environments]
     if unknown:
@@ -91,6 +102,9 @@ def split_table(
         indices = np.flatnonzero(table.environment == environment)
         if not len(indices):
             raise ConfigError(f"environment {table.environment_names[environment]} has no samples; prepare it again")
+        if stored:
+            splits.append(stored_split(table.split[indices], table.environment_names[environment]).of(indices))
+            continue
         split = split_environment(
             len(indices),
             trial_seed,
@@ -101,6 +115,28 @@ def split_table(
         )
         splits.append(split.of(indices))
     return splits
+
+
+def stored_split(codes: np.ndarray, name: str) -> EnvironmentSplit:
+    """The split that a dataset brings along: `inside` is marked train, `outside` validation, or test without that.
+
+    Args:
+        codes: [n] of `fedhpc.data.schema.SPLITS`.
+        name: of the environment, for messages.
+
+    Raises:
+        ConfigError: one of the two parts is empty.
+    """
+    train, validation, test = (SPLITS.index(part) for part in ("train", "validation", "test"))
+    inside = np.flatnonzero(codes == train)
+    outside = np.flatnonzero(codes == validation)
+    outside = outside if len(outside) else np.flatnonzero(codes == test)
+    if not len(inside) or not len(outside):
+        raise ConfigError(
+            f"sweep.stored_split: the dataset marks {len(inside)} samples of environment {name} as train and "
+            f"{len(outside)} as validation or test; leave the key away to draw the split"
+        )
+    return EnvironmentSplit(inside, outside, np.empty(0, np.int64))
 
 
 def _cut(positions: list[int], seed: int, fraction: float, labels: np.ndarray | None) -> tuple[list[int], list[int]]:

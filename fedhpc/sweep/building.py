@@ -43,6 +43,8 @@ def setup_of(config: SweepConfig) -> dict[str, Any]:
         setup["model"]["weights"] = Path(weights).name  # where the file lies is no part of a trial
     if config.sweep.stratified:
         setup["stratified"] = True
+    if config.sweep.stored_split:
+        setup["stored_split"] = True
     if not config.sweep.train_accuracy:
         setup["train_accuracy"] = False
     if config.sweep.validation != "augmented":

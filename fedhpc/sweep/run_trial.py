@@ -63,7 +63,7 @@ class Trial:
         self.diverged = False
         self._splits = split_table(
             store.table, spec.trial_seed, spec.test_envs, spec.holdout_fraction,
-            stratified=bool(spec.setup.get("stratified")),
+            stratified=bool(spec.setup.get("stratified")), stored=bool(spec.setup.get("stored_split")),
         )  # fmt: skip
         self._training = [e for e in range(len(self._splits)) if e not in spec.test_envs]
         if not self._training:

@@ -52,6 +52,9 @@ class AxesConfig(Section):
     )
     holdout_fraction: Annotated[float, Limits(above=0, below=1), "share of each environment for validation"] = 0.2
     stratified: Annotated[bool, "split every class in the same proportion"] = False
+    stored_split: Annotated[
+        bool, "validate on what the dataset marks so (or as test), train on what it marks train"
+    ] = False
     hparams: Annotated[dict[str, _Number], "hyperparameters that are given, whatever the draw"] = field(
         default_factory=dict
     )
@@ -73,6 +76,8 @@ class AxesConfig(Section):
             object.__setattr__(self, "datasets", dict.fromkeys(self.datasets))
         for name, root in self.roots.items():
             _check_dataset(name, root)
+        if self.stored_split and self.stratified:
+            raise ConfigError("stored_split is given by the dataset, and stratified draws one; choose one of them")
         if self.test_envs is not None:
             _check_once("test_envs", self.test_envs)
             _check_envs(self.test_envs)

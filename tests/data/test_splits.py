@@ -88,6 +88,17 @@ def test_balanced_minibatches_draw_classes_equally_often() -> None:
     assert within.min() > 0.85 * within.mean()
 
 
+def test_a_split_that_the_dataset_brings_along() -> None:
+    environment, labels = np.repeat([0, 1, 2], 4), np.zeros(12, int)
+    marked = table(environment, labels)
+    marked.split[:] = [0, 0, 1, 2, 0, 0, 0, 2, 0, 1, 1, 255]
+    splits = split_table(marked, 5, (1,), stored=True)
+    assert [list(s.inside) for s in splits] == [[0, 1], [4, 5, 6], [8]]
+    assert [list(s.outside) for s in splits] == [[2], [7], [9, 10]], "test samples only where none validate"
+    with pytest.raises(ConfigError, match="marks 0 samples of environment x as train"):
+        split_table(table(environment, labels), 5, (1,), stored=True)
+
+
 def test_nothing_to_draw_from() -> None:
     with pytest.raises(ConfigError, match="no training samples left"):
         EnvironmentBatches(0, 4).positions(1, 0, np.array([], int))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -157,6 +159,14 @@ def test_validation_without_the_training_parts(digits: Store) -> None:
     run_trial(small(setup={**SETUP, "train_accuracy": False}), digits, sink)
     assert "train_accuracy" not in {what for what, _, _, _ in sink.records}
     assert "validation_accuracy" in {what for what, _, _, _ in sink.records}
+
+
+def test_the_split_of_the_dataset_reaches_the_trial(digits: Store) -> None:
+    table = replace(digits.table, split=np.tile([0, 0, 1], digits.num_samples)[: digits.num_samples].astype(np.uint8))
+    marked = type(digits)(digits.manifest, table, digits.images(np.arange(digits.num_samples)))  # type: ignore[call-arg, arg-type]
+    trial = Trial(small(setup={**SETUP, "stored_split": True}), marked)
+    for what, _, indices, _ in trial.parts():
+        assert set(table.split[indices]) == {0 if what in ("train_accuracy", "test_accuracy") else 1}
 
 
 def test_hyperparameters_reach_what_they_are_for(digits: Store) -> None:
