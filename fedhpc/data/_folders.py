@@ -32,11 +32,9 @@ def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | Non
     levels = LEVELS[layout]
     images, notes = images_below(tree.listing, top)
     placed, bad = _places(images, levels, top)
-    bad += [entry for entry in tree.listing.bad if _concerns(entry, top)]
     folders = _folders_below(tree.listing, top)
     environments, stray = _environments(folders, placed) if "environment" in levels else ([name], [])
-    outside = set(stray)
-    classes = _names([f for f in folders if f[0] not in outside], levels.index("class"))
+    classes = _names((f for f in folders if f[0] not in stray), levels.index("class"))
     class_index, environment_index = _index(classes), _index(environments)
     items = [
         RawItem(
@@ -55,7 +53,7 @@ def read_folders(tree: FileTree, layout: str, top: str = "", channels: int | Non
         environments=tuple(environments),
         items=items,
         decode=lambda item: decode(tree.read(item.key), channels or 3),
-        bad=tuple(bad),
+        bad=(*bad, *(entry for entry in tree.listing.bad if _concerns(entry, top))),
         notes=(*tree.listing.notes, *notes, *_case_notes(classes), *_case_notes(environments)),
     )
 
