@@ -33,6 +33,8 @@ CHEAP = [  # modules, and whole packages, that every command, a login node or a 
     "runs.records",
     "runs.rundir",
     "report.*",
+    "sweep.status",
+    "sweep.stored",
 ]
 PROBE = """
 import importlib, sys
@@ -93,6 +95,7 @@ def lint(folder: Path, contract: str) -> subprocess.CompletedProcess[str]:
         ("h5py", "report/__init__.py", "import h5py"),
         ("yaml", "train/solver.py", "import yaml"),
         ("matplotlib", "report/tables.py", "from matplotlib import pyplot"),
+        ("jinja2", "report/tables.py", "import jinja2"),
         ("report", "report/__init__.py", "import fedhpc.train"),
         ("report", "runs/records.py", "import torch"),
         ("launch", "launch/script.py", "import fedhpc.comm.world"),

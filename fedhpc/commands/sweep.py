@@ -86,8 +86,8 @@ def _show(session: Session, args: argparse.Namespace, overrides: list[str]) -> N
         session.say(f"{args.export}: {export_original(args.out, args.export, args.data_dir)} runs")
     else:
         from fedhpc.report.trial_files import is_sweep
-        from fedhpc.sweep.folder import refuse_change
         from fedhpc.sweep.status import sweep_status
+        from fedhpc.sweep.stored import refuse_change
 
         if is_sweep(args.out):
             refuse_change(args.out, config)
@@ -95,7 +95,21 @@ def _show(session: Session, args: argparse.Namespace, overrides: list[str]) -> N
         session.say(json.dumps(status.to_dict()) if args.json else status.text())
 
 
+def _check(session: Session, args: argparse.Namespace, overrides: list[str]) -> None:
+    """Tell a mistake in the configuration before torch is loaded; collective."""
+    problem: FedhpcError | None = None
+    if session.world.is_root:
+        from fedhpc.sweep.settings import SweepConfig
+
+        try:
+            load(SweepConfig, args.config, overrides)
+        except FedhpcError as error:
+            problem = error
+    session.world.agree(problem)
+
+
 def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    _check(session, args, overrides)
     from fedhpc.commands import _sweeping
     from fedhpc.timing import Stopwatch
 

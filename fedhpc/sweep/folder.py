@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fedhpc
-from fedhpc.config import diff, from_tree, parse_yaml, to_yaml
+from fedhpc.config import to_yaml
 from fedhpc.errors import ConfigError
 from fedhpc.report.results import PlannedTrial
 from fedhpc.report.trial_files import CONFIG, PLAN, is_sweep, plan_text, read_plan
@@ -17,12 +17,12 @@ from fedhpc.runs.rundir import BATCH_FILES, write_atomically
 from fedhpc.sweep.building import shared_fields
 from fedhpc.sweep.plan import Plan, dataset_of
 from fedhpc.sweep.remarks import find_remarks, remark_lines
-from fedhpc.sweep.settings import AXES, HARMLESS, SweepConfig, union
+from fedhpc.sweep.settings import SweepConfig, union
+from fedhpc.sweep.stored import refuse_change
 from fedhpc.sweep.trials import TrialSpec
 
 LOG = "log"
 _DATA, _REMARKS = "data", "remarks"
-_MOST_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,6 @@ class DataFacts:
 
     digest: str
     num_samples: int
-
-
-def stored_config(folder: Path) -> SweepConfig:
-    """The configuration that a sweep's folder holds: the smallest that has all trials that were ever asked for.
-
-    Raises:
-        ConfigError: it is of another version, or damaged.
-    """
-    file = folder / CONFIG
-    return from_tree(SweepConfig, parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file))
-
-
-def refuse_change(folder: Path, config: SweepConfig) -> SweepConfig:
-    """Compare a configuration with the one that a sweep began with; returns the latter.
-
-    Raises:
-        ConfigError: they differ in more than what a sweep runs over; names the keys.
-    """
-    old = stored_config(folder)
-    changed = [k for k in diff(old.to_dict(), config.to_dict()) if not k.startswith((*AXES, *HARMLESS))]
-    if changed:
-        raise ConfigError(
-            f"{folder}: holds a sweep with other settings ({', '.join(changed[:_MOST_SHOWN])}); choose another --out"
-        )
-    return old
 
 
 def write_sweep(folder: Path, config: SweepConfig, plan: Plan, data: Mapping[str, DataFacts]) -> None:

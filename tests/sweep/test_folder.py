@@ -12,9 +12,10 @@ from fedhpc.config import from_tree
 from fedhpc.errors import ConfigError
 from fedhpc.report.trial_files import read_plan
 from fedhpc.sweep.estimate import DatasetFacts
-from fedhpc.sweep.folder import DataFacts, stored_config, write_sweep
+from fedhpc.sweep.folder import DataFacts, write_sweep
 from fedhpc.sweep.plan import Plan, make_plan
 from fedhpc.sweep.settings import SweepConfig
+from fedhpc.sweep.stored import stored_config
 
 FACTS = {
     "rotated_digits": DatasetFacts(("0", "15", "30", "45"), (450, 449, 449, 449), 8, 8, 1),

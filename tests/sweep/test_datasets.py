@@ -1,0 +1,51 @@
+"""The datasets of a sweep: sources by name, and folders of one's own images by any name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedhpc.config import from_tree
+from fedhpc.data.writer import ShardWriter
+from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.sweep.datasets import open_dataset
+from fedhpc.sweep.plan import facts_of, make_plan
+from fedhpc.sweep.run_trial import run_trial
+from fedhpc.sweep.settings import SweepConfig
+from tests.raw_layouts import pixels
+from tests.sweep.trials import Kept
+
+SHAPE, NUM = (6, 6, 3), 30
+
+
+def write(out: Path, name: str = "image_folder") -> Path:
+    with ShardWriter(
+        out, name=name, classes=["a", "b"], environments=["e", "f", "g"], shape=SHAPE, expected=NUM, attributes={}
+    ) as writer:
+        for i, image in enumerate(pixels(3, NUM, *SHAPE)):
+            writer.add(image, label=i % 2, environment=i % 3, split=255, path=f"{i}.png", attributes={})
+    return out
+
+
+def test_two_folders_of_ones_own_images_in_one_sweep(tmp_path: Path) -> None:
+    roots = {name: str(write(tmp_path / name)) for name in ("mine", "yours")}
+    tree = {"datasets": roots, "algorithms": ["erm"], "n_hparams": 1, "n_trials": 1, "steps": 2}
+    config = from_tree(SweepConfig, {"sweep": {**tree, "hparams": {"batch_size": 2}}}, "test")
+    stores = {name: open_dataset(name, root) for name, root in config.sweep.roots.items()}
+    plan = make_plan(config, {name: facts_of(store) for name, store in stores.items()})
+    assert len(plan.trials) == 2 * 6
+    assert {t.folder.split("/")[1] for t in plan.trials} == {"mine", "yours"}
+    assert run_trial(plan.trials[0], stores[plan.trials[0].dataset], Kept()) is not None
+
+
+def test_a_prepared_dataset_keeps_its_name(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="holds the dataset 'pacs'; call it so"):
+        open_dataset("mine", str(write(tmp_path / "mine", "pacs")))
+    with pytest.raises(DatasetError, match="holds the dataset 'image_folder', the config asks for 'pacs'"):
+        open_dataset("pacs", str(write(tmp_path / "own")))
+
+
+def test_what_is_not_embedded_needs_a_folder() -> None:
+    with pytest.raises(ConfigError, match=r"sweep\.datasets\.pacs: is not embedded.*fedhpc prepare pacs"):
+        open_dataset("pacs", None)
