@@ -120,14 +120,16 @@ class TrialRunner:
         if done["diverged"]:
             self._queue.diverged(claim)
         self._finished += 1
-        self._tell(f"finished {self._finished}, last {label(spec)}: {seconds:.3g} s", _QUIET_SECONDS)
+        if self._may_speak(_QUIET_SECONDS):
+            self._tell(f"finished {self._finished}, last {label(spec)}: {seconds:.3g} s")
         return "done"
 
     def _progress(self, spec: TrialSpec, step: int, seconds: float) -> None:
         """Take note of a step: for the watch of this job, for other workers, and for a person."""
         self._clock.ticks += 1
         self._queue.worker.tick(trial=spec.id, step=step, steps=spec.steps, seconds=round(seconds, 3))
-        if self._tell(f"has done step {step} of {spec.steps}: {label(spec)}", self._pause):
+        if self._may_speak(self._pause):
+            self._tell(f"has done step {step} of {spec.steps}: {label(spec)}")
             self._pause = _NEXT_WORD
 
     def _failed(self, spec: TrialSpec, claim: Claim, trace: str) -> None:
@@ -139,14 +141,13 @@ class TrialRunner:
             flush=True,
         )
 
-    def _tell(self, text: str, pause: float) -> bool:
-        """Root: print a line, unless the last one is younger than a pause."""
-        now = time.monotonic()
-        if not self._session.world.is_root or now - self._said < pause:
-            return False
-        self._said = now
+    def _may_speak(self, pause: float) -> bool:
+        """Whether this is root, and its last line is older than a pause."""
+        return self._session.world.is_root and time.monotonic() - self._said >= pause
+
+    def _tell(self, text: str) -> None:
+        self._said = time.monotonic()
         print(f"{time.strftime('%H:%M:%S')} rank 0 {text}", flush=True)
-        return True
 
     def _stop_of(self, claim: Claim) -> Callable[[], bool]:
         """Whether to stop a trial: someone asked, or (looked at rarely) another worker has taken it over."""

@@ -137,7 +137,7 @@ def _conclude(session: Session, path: Path, settled: bool) -> int:
 
         status = sweep_status(path)
         session.say(f"{path}: {status.text()}")
-        if not all(settled for settled, _ in ends):
+        if not all(settled for settled, _ in ends) and (status.running or status.missing):
             code = STOPPED_EARLY
             why = next((name for _, name in ends if name), "a signal")
             session.say(f"stopped ({why}); run the same command again to go on")
