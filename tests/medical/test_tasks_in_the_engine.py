@@ -73,9 +73,9 @@ def run_tasks(config: MedicalConfig, tasks: int | None = None) -> tuple[Engine, 
 
 @pytest.mark.parametrize("recipe", ["fedavg", "cb", "gb", "er", "mixup"])
 def test_a_recipe_learns_over_tasks(recipe: str) -> None:
-    config = load_medical(CONFIG, ["--recipe.name", recipe, "--rounds", "4"])
+    config = load_medical(CONFIG, ["--recipe.name", recipe, "--rounds", "6"])
     engine, records, (timeline, _, _, _) = run_tasks(config)
-    assert engine.progress.round == 4 * 4
+    assert engine.progress.round == 4 * 6
     run = MedicalRun("x", recipe, "fedavg", "medical_digits", 0)
     fill(run, records)
     assert {m.shape for m in run.local["ltr"].values()} == {(4, 4)}
