@@ -61,7 +61,7 @@ def test_only_the_clients_own_training_samples_count(name: str) -> None:
         if touch is not None:
             f.clients.trains[touch].y[:] = (f.clients.trains[touch].y + 1) % CLASSES
         f.engine._broadcast(f.engine._down.order)
-        f.engine._evaluate(0)
+        f.engine._examiner.examine(f.engine.snapshot(), f.engine.placement, f.engine._down, f.sink, lambda: False)
         return f.sink.values("client_accuracy")
 
     plain, touched = accuracy(None), accuracy(1)
