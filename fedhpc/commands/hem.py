@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from fedhpc.config import read_yaml
-from fedhpc.errors import DONE, ConfigError, FedhpcError
+from fedhpc.errors import DONE, ConfigError
+from fedhpc.report.files import write_files
 from fedhpc.report.hem import Comparison, HemOptions, HemReport, Importances, IndexTable, judge
 from fedhpc.report.hem_importances import parse_importances
 from fedhpc.report.hem_inputs import read_input
@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON: hem[use_case][algorithm] and all the rest")
     form.add_argument("--latex", action="store_true", help="print LaTeX tables")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="write hem.txt, hem.json, hem.tex and plots there, too")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="write hem.txt, hem.json, hem.tex, hem.html and plots there, too"
+    )
     parser.add_argument("--target", type=float, help="target accuracy, a fraction (default: what the input says)")
     parser.add_argument("--rounds", type=int, help="most rounds, T (default: what the input says)")
     parser.add_argument(
@@ -140,14 +142,4 @@ def _write(report: HemReport, out: Path) -> None:
         "hem.tex": latex_table(report).encode(),
         **hem_plots(report),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            temporary = out / f".{name}.{os.getpid()}.tmp"
-            try:
-                temporary.write_bytes(content)
-                os.replace(temporary, out / name)
-            finally:
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise FedhpcError(f"{out}: cannot be written: {error.strerror}; choose another place with --out") from None
+    write_files(out, contents, "HEM index", "hem.html")

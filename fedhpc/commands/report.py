@@ -63,7 +63,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if federations is not None:
         compat = args.compat or args.style == "domainbed"
         found = federated_results(federations, names, compat)
-        _tell(domainbed.write_report(found, written.directory, args.style or "fedhpc"), args.json)
+        _tell(
+            domainbed.write_report(
+                found, written.directory, args.style or "fedhpc", "Model selection", "selection.html"
+            ),
+            args.json,
+        )
     return DONE
 
 

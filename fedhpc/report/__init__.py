@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.errors import ConfigError
 from fedhpc.report.collect import RunSummary, collect, find_runs
+from fedhpc.report.files import write_files
 from fedhpc.report.tables import csv_table, json_summary, latex_table, text_table
 from fedhpc.report.traffic import traffic_csv, traffic_table
 
@@ -23,7 +24,7 @@ class ReportFiles:
         directory: where the files lie.
         files: all of them: summary.json, summary.txt, summary.csv, summary.tex, accuracy_rounds and accuracy_seconds
             as PNG and SVG; traffic.csv where traffic was recorded; of medical runs also medical.txt, .csv, .tex, .json,
-            medical_tasks.csv and their figures.
+            medical_tasks.csv and their figures; report.html shows all of it.
         text: the content of summary.txt (of a single run with its traffic), and of medical.txt.
         runs: the summaries.
     """
@@ -63,11 +64,7 @@ def report(directories: Sequence[Path], out: Path | None = None, style: str = "f
         **_plots(runs),
         **more,
     }
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        files = tuple(_replace(target / name, content) for name, content in contents.items())
-    except OSError as error:
-        raise FedhpcError(f"{target}: cannot be written: {error.strerror}; choose another place with --out") from None
+    files = write_files(target, contents, f"Report on {_names(places)}")
     return ReportFiles(target, files, f"{text}\n{medical}" if medical else text, tuple(runs))
 
 
@@ -92,12 +89,6 @@ def _default_out(directories: Sequence[Path]) -> Path:
     return common / "report"
 
 
-def _replace(path: Path, content: bytes) -> Path:
-    """Write a file so that it is there whole or as it was before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+def _names(runs: Sequence[Path]) -> str:
+    shown = ", ".join(run.name for run in runs[:3])
+    return f"{shown} and {len(runs) - 3} more runs" if len(runs) > 3 else shown

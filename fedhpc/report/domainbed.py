@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
-from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.errors import ConfigError
+from fedhpc.report.files import PAGE, write_files
 from fedhpc.report.names import ENVIRONMENTS, environment_labels, theirs
 from fedhpc.report.results import Figure, Row, Table
 from fedhpc.report.sweep_tables import (
@@ -57,7 +57,7 @@ def report_sweep(
 
     Writes `sweep.txt`, `.tex`, `.csv`, `.json`, a plot per dataset (and of the averages) as PNG and SVG, `choices.txt`
     (why each model was chosen) and `selected.sh` (commands that train the chosen ones again); with the original's
-    style `results.txt` and `results.tex` in place of the first two.
+    style `results.txt` and `results.tex` in place of the first two. `report.html` shows all of it.
 
     Args:
         directory: the sweep's folder.
@@ -74,11 +74,14 @@ def report_sweep(
         raise ConfigError(f"no style '{style}'; there are: {', '.join(get_args(Style))}")
     theirs_style = style == "domainbed"
     found = results(load(directory), names, theirs_style if compat is None else compat)
-    return write_report(found, directory / "report" if out is None else out, style)
+    title = f"Sweep {directory.resolve().name}"
+    return write_report(found, directory / "report" if out is None else out, style, title)
 
 
-def write_report(found: SweepResults, target: Path, style: Style = "fedhpc") -> SweepReport:
-    """Write the files of a report on a sweep (see `report_sweep`).
+def write_report(
+    found: SweepResults, target: Path, style: Style = "fedhpc", title: str = "Sweep", page: str = PAGE
+) -> SweepReport:
+    """Write the files of a report on a sweep (see `report_sweep`), and a page of that title and name.
 
     Raises:
         FedhpcError: they cannot be written.
@@ -97,23 +100,8 @@ def write_report(found: SweepResults, target: Path, style: Style = "fedhpc") -> 
         "selected.sh": selected_jobs(found),
         **sweep_plots(found),
     }
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        files = tuple(_replace(target / name, content) for name, content in contents.items())
-    except OSError as error:
-        raise FedhpcError(f"{target}: cannot be written: {error.strerror}; choose another place with --out") from None
+    files = write_files(target, contents, title, page)
     return SweepReport(target, files, text, str(contents["sweep.json"]), found)
-
-
-def _replace(path: Path, content: str | bytes) -> Path:
-    """Write a file so that it is there whole or as it was before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 def original_text(found: SweepResults) -> str:

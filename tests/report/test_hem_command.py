@@ -151,7 +151,8 @@ def test_files_and_plots_are_written(curves, tmp_path, capsys):
     out = tmp_path / "new" / "hem"
     text = run(capsys, curves, "--out", out)
     assert {path.name for path in out.iterdir()} == {
-        "hem.txt", "hem.json", "hem.tex", *(f"hem_{case}.{form}" for case in COMPUTED for form in ("png", "svg"))
+        "hem.txt", "hem.json", "hem.tex", "hem.html",
+        *(f"hem_{case}.{form}" for case in COMPUTED for form in ("png", "svg"))
     }  # fmt: skip
     assert (out / "hem.txt").read_text() == text
     assert json.loads((out / "hem.json").read_text())["hem"]["iot"]["FedAvg"] > 0

@@ -16,7 +16,7 @@ from fedhpc.report.plots import accuracy_plots
 from tests.report.synthetic import write_run
 
 FILES = {
-    "summary.json", "summary.txt", "summary.csv", "summary.tex",
+    "summary.json", "summary.txt", "summary.csv", "summary.tex", "report.html",
     "accuracy_rounds.png", "accuracy_rounds.svg", "accuracy_seconds.png", "accuracy_seconds.svg",
 }  # fmt: skip
 

@@ -119,7 +119,8 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     sweep = write_original(tmp_path / "sweep")
     written = report_sweep(sweep, tmp_path / "report", style="domainbed", names=["oracle"])
     assert {p.name for p in (tmp_path / "report").iterdir()} == {
-        "results.txt", "results.tex", "sweep.csv", "sweep.json", "choices.txt", "selected.sh", "sweep_Made_Up.png",
+        "results.txt", "results.tex", "sweep.csv", "sweep.json", "choices.txt", "selected.sh", "report.html",
+        "sweep_Made_Up.png",
         "sweep_Made_Up.svg",
     }  # fmt: skip
     assert written.text.startswith(
