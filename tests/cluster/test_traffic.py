@@ -54,5 +54,5 @@ def test_sums_by_node_send_less_and_a_slow_link_shows(cluster: Cluster, out: Pat
             assert rows[host, "reduce"]["bytes"] >= ROUNDS * ranks * PARAMETERS * 8
     assert found["hierarchical"]["communicate_share"] > found["flat"]["communicate_share"]
     slow = [r for r in found["hierarchical"]["collectives"] if r["collective"] in ("broadcast", "reduce")]
-    seconds = ROUNDS * PARAMETERS * 8 * 8 / 50e6
+    seconds = 0.5 * ROUNDS * PARAMETERS * 8 * 8 / 50e6  # what the link holds in store passes at once
     assert sum(r["seconds"] for r in slow if r["host"] == "node1") > seconds, "root waits for node2's sums"
