@@ -127,11 +127,17 @@ class Trial:
     def train_one_step(self) -> None:
         """One update on one minibatch of every training environment."""
         step = self.progress.step
-        torch.manual_seed(self._stream("dropout", step))
+        self._seed(self._stream("dropout", step))
         report = self._solver.step([self._minibatch(place, e, step) for place, e in enumerate(self._training)])
         for name, value in (report.metrics or {"loss": report.loss}).items():
             self.progress.add(name, value)
         self.progress.step += 1
+
+    def _seed(self, seed: int) -> None:
+        """As `torch.manual_seed`, which notes the call stack where CUDA is not in use: dear beside a small step."""
+        torch.default_generator.manual_seed(seed)
+        if self._device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
 
     def _minibatch(self, place: int, environment: int, step: int) -> Batch:
         positions = self._batches.positions(environment, step, self._labels[environment])
