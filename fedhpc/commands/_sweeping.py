@@ -111,7 +111,7 @@ def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None
     if not dry:
         check_models(plan, stores, _weights_file(config))
         data = {name: DataFacts(fingerprint(store), store.num_samples) for name, store in stores.items()}
-        write_sweep(folder, config, whole, data)
+        write_sweep(folder, config, plan, data)  # in a new folder, `--only` plans no more than that
     return Prepared(config, plan, plan.trials, stores, models)
 
 

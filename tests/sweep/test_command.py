@@ -209,6 +209,8 @@ def test_a_sweep_may_grow_but_not_change(config: Path, swept: Path, tmp_path: Pa
     said = fedhpc(*shlex.split(f"{read_plan(out).command} {trial.id}@1")[1:])
     assert "1 trials are marked as done but have no records or models" in said
     assert (out / trial.run / "model-step-1.safetensors").exists()
+    alone = tmp_path / "alone"
+    assert "1 done, 0 running, 0 failed, 0 missing" in fedhpc("sweep", config, "--out", alone, "--only", trial.id)
     assert values(out) == values(swept)
 
 
