@@ -26,6 +26,7 @@ from fedhpc.sweep.building import build_model, build_transform, choose_model, hp
 from fedhpc.sweep.progress import Progress
 from fedhpc.sweep.trial_folder import Sink
 from fedhpc.sweep.trials import TrialSpec
+from fedhpc.tensors.streams import seed_torch
 from fedhpc.tensors.vector import ParameterVector, sha256_float32
 from fedhpc.train.scoring import hits
 from fedhpc.train.solver import LocalSolver
@@ -80,7 +81,7 @@ class Trial:
         manifest = self._store.manifest
         height, width = input_size(self.spec.setup, manifest.height, manifest.width, manifest.channels)
         choice = choose_model(self.spec.setup, self.hparams, height, width)
-        torch.manual_seed(self._stream("init"))
+        seed_torch(self._stream("init"))
         shape = (manifest.channels, height, width)
         model = build_model(choice, shape, len(manifest.classes), self.hparams, weights_file).to(self._device)
         self._transform = build_transform(
@@ -127,17 +128,11 @@ class Trial:
     def train_one_step(self) -> None:
         """One update on one minibatch of every training environment."""
         step = self.progress.step
-        self._seed(self._stream("dropout", step))
+        seed_torch(self._stream("dropout", step))
         report = self._solver.step([self._minibatch(place, e, step) for place, e in enumerate(self._training)])
         for name, value in (report.metrics or {"loss": report.loss}).items():
             self.progress.add(name, value)
         self.progress.step += 1
-
-    def _seed(self, seed: int) -> None:
-        """As `torch.manual_seed`, which notes the call stack where CUDA is not in use: dear beside a small step."""
-        torch.default_generator.manual_seed(seed)
-        if self._device.type == "cuda":
-            torch.cuda.manual_seed_all(seed)
 
     def _minibatch(self, place: int, environment: int, step: int) -> Batch:
         positions = self._batches.positions(environment, step, self._labels[environment])

@@ -14,6 +14,7 @@ from fedhpc.data.batches import BatchPlan
 from fedhpc.data.samples import Batch, Samples
 from fedhpc.objectives.base import Objective
 from fedhpc.seeding import derive
+from fedhpc.tensors.streams import seed_torch
 from fedhpc.tensors.vector import ParameterVector
 from fedhpc.train.correction import Correction
 from fedhpc.train.solver import LocalSolver
@@ -97,7 +98,7 @@ class LocalTrainer:
         self.vector.weights.copy_(weights)
         self.vector.buffers.copy_(buffers)
         self.solver.reset(self.settings.lr_of(round))
-        torch.manual_seed(derive(self.settings.seed, "dropout", client, round) % 2**63)
+        seed_torch(derive(self.settings.seed, "dropout", client, round))
         self.objective.train()
         return LocalTraining(self, client, round, samples, relative_size)
 
