@@ -9,7 +9,7 @@ from typing import Any
 from virtual import Cluster, run_words, sha
 
 HOSTS = {"node1": 2, "node2": 2}
-ROUNDS = 2
+ROUNDS, RATE = 2, 100_000_000
 WIDE = ["--model.hidden", "[4000]", "--rounds", str(ROUNDS)]
 PARAMETERS = 64 * 4000 + 4000 + 4000 * 10 + 10
 
@@ -36,7 +36,7 @@ def test_sums_by_node_send_less_and_a_slow_link_shows(cluster: Cluster, out: Pat
         before = sent(cluster, "node2")
         words = cluster.mpirun(HOSTS, run_words(run, *WIDE, "--aggregation.reduce", reduce))
         if reduce == "hierarchical":
-            assert cluster.lab("slow", "node2", "50000").returncode == 0
+            assert cluster.lab("slow", "node2", str(RATE // 1000)).returncode == 0
         try:
             done = cluster.lab("head", *words, timeout=120)
         finally:
@@ -54,5 +54,5 @@ def test_sums_by_node_send_less_and_a_slow_link_shows(cluster: Cluster, out: Pat
             assert rows[host, "reduce"]["bytes"] >= ROUNDS * ranks * PARAMETERS * 8
     assert found["hierarchical"]["communicate_share"] > found["flat"]["communicate_share"]
     slow = [r for r in found["hierarchical"]["collectives"] if r["collective"] in ("broadcast", "reduce")]
-    seconds = 0.5 * ROUNDS * PARAMETERS * 8 * 8 / 50e6  # what the link holds in store passes at once
+    seconds = 0.5 * ROUNDS * PARAMETERS * 8 * 8 / RATE  # what the link holds in store passes at once
     assert sum(r["seconds"] for r in slow if r["host"] == "node1") > seconds, "root waits for node2's sums"
