@@ -15,6 +15,7 @@ from fedhpc.runs.rundir import default_path
 
 if TYPE_CHECKING:
     from fedhpc.commands._sweeping import Prepared
+    from fedhpc.sweep.queue_files import QueueSettings
 
 TAKES_OVERRIDES = True
 HELP = """Run the trials of a sweep as a YAML file says. The sweep's folder is the queue: run the same command again, on
@@ -125,17 +126,17 @@ def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
     clock = Stopwatch()
     with _sweeping.watched(session, path, clock, prepared.config.hang_seconds):
         settled = _sweeping.run_trials(session, prepared, path, clock)
-        return _conclude(session, path, settled)
+        return _conclude(session, path, prepared.config.queue.settings(), settled)
 
 
-def _conclude(session: Session, path: Path, settled: bool) -> int:
+def _conclude(session: Session, path: Path, patience: QueueSettings, settled: bool) -> int:
     """Say how it stands, once all ranks are back."""
     ends = session.world.gather((settled, session.stop.name))
     code = DONE
     if ends is not None:
         from fedhpc.sweep.status import sweep_status
 
-        status = sweep_status(path)
+        status = sweep_status(path, patience)
         session.say(f"{path}: {status.text()}")
         if not all(settled for settled, _ in ends) and (status.running or status.missing):
             code = STOPPED_EARLY

@@ -160,6 +160,26 @@ def test_a_hole_is_named_with_the_command_that_fills_it(config: Path, swept: Pat
     assert cells["oracle", "mixup", 1]["missing"] == []
 
 
+@pytest.mark.parametrize(("most", "code", "says"), [(1, 1, "4 failed, 0 missing"), (3, 75, "0 failed, 4 missing")])
+def test_the_end_is_judged_by_the_configured_patience(
+    most: int, code: int, says: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One failure each is the end of a trial or not; with 3, a second failure of all is cut short by a signal."""
+    runs = 0
+
+    def fails(*_: object) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 8:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        raise ValueError("made to fail")
+
+    monkeypatch.setattr("fedhpc.sweep.run_trial.run_trial", fails)
+    only = ("--sweep.criteria", "[oracle]", "--sweep.algorithms", "[erm]")
+    said = fedhpc("sweep", config, "--out", tmp_path / "x", *only, "--queue.most_failures", most, code=code)
+    assert f"0 done, 0 running, {says}" in said
+
+
 @pytest.mark.slow  # tests/mpi/test_sweep.py does it on several ranks
 def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(
     config: Path, swept: Path, tmp_path: Path
