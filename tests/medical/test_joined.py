@@ -83,7 +83,8 @@ def test_each_client_trains_and_answers_with_its_datasets_classes(folder: Path, 
     still = ("--recipe.head", "own", "--rounds", "1", "--scenario.tasks", "1", "--local.lr", "1e-30")
     drawn = rows_of(Ran("fedavg", *options, *still)) if recipe != "erm" else None
     for client, tasks in enumerate(ran.data.timeline.train):
-        (place,) = set(table.environment[np.concatenate(tasks)])
+        parts = (tasks, ran.data.timeline.validation[client], ran.data.timeline.test[client])
+        ((place,),) = {tuple(set(table.environment[np.concatenate(part)].tolist())) for part in parts}
         assert absent[client] >= 13 - len(known[place])
         if drawn is None:
             continue
@@ -91,8 +92,9 @@ def test_each_client_trains_and_answers_with_its_datasets_classes(folder: Path, 
         moved = (rows_of(ran)[client] != drawn[client]).any(1)
         assert not moved[unknown].any()
         assert moved[sorted(known[place])].all()
-    losses = [value for _, _, value in ran.values("holdout_loss")]
-    assert max(losses) < 20, "no sample of a class that the client does not have is asked"
+    for what in ("loss", "holdout_loss"):
+        losses = [value for _, _, value in ran.values(what)]
+        assert max(losses) < 20, "no sample of a class that the client does not have is asked"
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:

@@ -118,11 +118,36 @@ def test_incremental_tasks_hold_one_class_or_bracket() -> None:
             assert set(brackets[rows]) <= {number}
 
 
-def test_every_client_in_one_environment_and_no_environment_without() -> None:
-    timeline = make("naive", clients=5, by_environment=True, unit="")
-    places = [set(TABLE.environment[np.concatenate(tasks)]) for tasks in timeline.train]
-    assert all(len(p) == 1 for p in places)
-    assert set().union(*places) == {0, 1}
+@pytest.mark.parametrize("local_tests", ["split", "shared"])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "group_ratios"])
+def test_every_client_in_one_environment_and_no_environment_without(kind: str, local_tests: str) -> None:
+    """For training, validation and tests, though `y` has a split of its own only for training and tests."""
+    split = np.where((TABLE.environment == 1) & (TABLE.split == 1), 0, TABLE.split).astype(np.uint8)
+    table = SampleTable(TABLE.labels, TABLE.environment, split, TABLE.attributes, TABLE.class_names, ("x", "y"))
+    timeline = make(kind, table, clients=5, by_environment=True, unit="", local_tests=local_tests, min_task_size=0)
+    homes = []
+    for client in range(5):
+        places = [set(table.environment[np.concatenate(getattr(timeline, part)[client])].tolist()) for part in PARTS]
+        assert len(places[0]) == 1
+        assert places == places[:1] * 3
+        homes += places[0]
+    assert set(homes) == {0, 1}
+    if local_tests == "split" and kind != "repeated":
+        assert set(timeline.duplicates().values()) == {0}
+        assert used(timeline) == table.num_samples
+
+
+def test_an_environment_without_a_split_gets_one_and_a_unit_stays_in_one_part() -> None:
+    units = TABLE.attributes["unit"]
+    for apart, split, told in (
+        (units % 2, np.where(units % 2, 255, TABLE.split), "no split of y: 0.2"),
+        (TABLE.environment, np.full(TABLE.num_samples, 255), "no split: 0.2"),  # units with samples in both
+    ):
+        table = SampleTable(TABLE.labels, apart, split.astype(np.uint8), TABLE.attributes, ("a", "b", "c"), ("x", "y"))
+        timeline = make("naive", table, clients=4, by_environment=True)
+        assert timeline.notes == (f"the dataset stores {told} of the units are for tests",)
+        assert set(apart[timeline.holdout].tolist()) == {0, 1}
+        assert used(timeline) == table.num_samples
 
 
 def test_samples_without_a_group_are_left_out_with_a_count_or_form_one() -> None:

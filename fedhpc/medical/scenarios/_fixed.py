@@ -11,11 +11,11 @@ from fedhpc.data.partition import HOLDOUT, TEST, TRAIN, VALIDATION
 from fedhpc.data.table import SampleTable
 from fedhpc.data.timeline import Timeline
 from fedhpc.errors import ConfigError
-from fedhpc.medical.apportion import largest_remainder, near_equal, whole_table
-from fedhpc.medical.counting import fractions
+from fedhpc.medical.apportion import largest_remainder
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.kinds import SPARE, group_shares
 from fedhpc.medical.scenarios._base import Scenario, stream
+from fedhpc.medical.scenarios._local_tests import Dealt, cut_tasks
 from fedhpc.medical.scenarios._units import assign_units, of_units
 
 RESERVE_TO_SKEWED = 0.3
@@ -33,7 +33,7 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
         known = parts[name][groups.ids[parts[name]] >= 0]
         unused[f"{name}: in no demographic group"] = len(parts[name]) - len(known)
         parts[name] = known
-    kinds, train, rest = _train_clients(scenario, table, units, groups, parts["train"], seed)
+    kinds, homes, train, rest = _train_clients(scenario, table, units, groups, parts["train"], seed)
     unused["train: asked for by no client"] = len(rest)
     num_tasks = scenario.num_tasks(table, parts["train"])
     cells, num_cells = scenario.cells(table, groups, parts["train"])
@@ -46,14 +46,11 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
         if scenario.copies:
             cut.append((rows,) * num_tasks)
             continue
-        cut.append(_tasks(rows, cells, counts[-1], seed, "train", client))
+        cut.append(cut_tasks(rows, cells, counts[-1], seed, "train", client))
         unused["train: asked for by no task"] += len(rows) - sum(map(len, cut[-1]))
-    tests = {}
+    dealt, tests = Dealt(scenario, table, units, groups, cells, train, counts, homes, seed), {}
     for name in ("validation", "test"):
-        tests[name], left = _test_tasks(
-            scenario, units, groups, table.labels, cells, parts[name], train, counts, seed, name
-        )
-        unused[f"{name}: asked for by no client"] = left
+        tests[name], unused[f"{name}: asked for by no client"] = dealt.tests(parts[name], name)
     timeline = Timeline(
         tuple(cut),
         tests["validation"],
@@ -71,17 +68,36 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
 def _parts(
     scenario: Scenario, table: SampleTable, units: np.ndarray, seed: int
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Training, validation, test and hold-out samples: as stored, else by whole units."""
+    """Training, validation, test and hold-out samples: as stored, else by whole units.
+
+    With `by_environment`, what an environment's stored split lacks is made for that environment: of joined datasets
+    one can have validation samples and the other none.
+    """
     codes, notes = table.split.astype(np.int64), []
-    if not ((codes == TRAIN).any() and (codes == TEST).any()):
-        codes = np.full(len(codes), TRAIN)
-        codes[_some_units(codes == TRAIN, units, scenario.test_fraction, stream(seed, "test"))] = TEST
-        notes.append(f"the dataset stores no split: {scenario.test_fraction:g} of the units are for tests")
-    if not (codes == VALIDATION).any() and scenario.validation_fraction:
-        chosen = _some_units(codes == TRAIN, units, scenario.validation_fraction, stream(seed, "validation"))
-        codes[chosen] = VALIDATION
-    if scenario.holdout == "disjoint" and not (codes == HOLDOUT).any():
-        codes[_some_units(codes == TEST, units, scenario.holdout_fraction, stream(seed, "holdout"))] = HOLDOUT
+    places = table.environment if scenario.by_environment else np.zeros(table.num_samples, dtype=np.int64)
+    homes = _of_first_sample(places, units)
+
+    def lacking(code: int) -> np.ndarray:
+        return ~np.isin(places, places[codes == code])
+
+    def some(among: np.ndarray, fraction: float, name: str) -> np.ndarray:
+        """Indices of the samples of a random share of the units of each environment."""
+        chosen = [np.zeros(0, dtype=np.int64)]
+        for place in np.unique(homes[among]).tolist():
+            there = np.unique(units[among & (homes == place)])
+            rng = stream(seed, name, place) if scenario.by_environment else stream(seed, name)
+            chosen.append(rng.permutation(there)[: round(fraction * len(there))])
+        return np.flatnonzero(among & np.isin(units, np.concatenate(chosen)))
+
+    none = lacking(TRAIN) | lacking(TEST)
+    if none.any():
+        codes[none] = TRAIN
+        codes[some(none, scenario.test_fraction, "test")] = TEST
+        where = f" of {', '.join(_environments(table, places[none]))}" if not none.all() else ""
+        notes.append(f"the dataset stores no split{where}: {scenario.test_fraction:g} of the units are for tests")
+    codes[some((codes == TRAIN) & lacking(VALIDATION), scenario.validation_fraction, "validation")] = VALIDATION
+    if scenario.holdout == "disjoint":
+        codes[some((codes == TEST) & lacking(HOLDOUT), scenario.holdout_fraction, "holdout")] = HOLDOUT
     names = {"train": TRAIN, "validation": VALIDATION, "test": TEST, "holdout": HOLDOUT}
     parts = {name: np.flatnonzero(codes == code) for name, code in names.items()}
     if scenario.holdout == "test":
@@ -94,23 +110,28 @@ def _parts(
     return parts, notes
 
 
-def _some_units(among: np.ndarray, units: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """Indices of the samples of a random share of the units."""
-    there = np.unique(units[among])
-    chosen = rng.permutation(there)[: round(fraction * len(there))]
-    return np.flatnonzero(among & np.isin(units, chosen))
+def _of_first_sample(places: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Environment of the first sample of each sample's unit: a unit of two environments is drawn in one only."""
+    _, first, unit = np.unique(units, return_index=True, return_inverse=True)
+    found: np.ndarray = places[first][unit]
+    return found
+
+
+def _environments(table: SampleTable, places: np.ndarray) -> list[str]:
+    return [table.environment_names[place] for place in np.unique(places)]
 
 
 def _train_clients(
     scenario: Scenario, table: SampleTable, units: np.ndarray, groups: Groups, rows: np.ndarray, seed: int
-) -> tuple[list[str], list[np.ndarray], np.ndarray]:
-    """Kinds and training samples of all clients, and what is left."""
+) -> tuple[list[str], list[int], list[np.ndarray], np.ndarray]:
+    """Kinds, environments (0 where they do not matter) and training samples of all clients, and what is left."""
     places = np.unique(table.environment[rows]) if scenario.by_environment else np.zeros(1, dtype=np.int64)
     here = [rows[table.environment[rows] == place] for place in places] if scenario.by_environment else [rows]
     shares = largest_remainder([len(r) for r in here], scenario.clients)
     if scenario.kinds and len(here) > 1:
         raise ConfigError("scenario.kinds can't be given with scenario.by_environment: shares are used per environment")
     kinds: list[str] = []
+    homes: list[int] = []
     clients: list[np.ndarray] = []
     left = []
     for place, own, share in zip(places.tolist(), here, shares, strict=True):
@@ -119,9 +140,10 @@ def _train_clients(
         wanted, by = _wanted(scenario, found, table.labels, groups, own, units)
         given, rest = assign_units(own, by, units, wanted, stream(seed, "clients", place))
         kinds += found
+        homes += [place] * len(found)
         clients += given
         left.append(rest)
-    return kinds, clients, np.concatenate(left)
+    return kinds, homes, clients, np.concatenate(left)
 
 
 def _wanted(
@@ -190,69 +212,6 @@ def _even(amounts: np.ndarray, takers: np.ndarray) -> np.ndarray:
     """Divide each group's amount evenly among its takers [K, G]; nothing where there are none."""
     num = takers.sum(0)
     return takers * np.divide(amounts, num, out=np.zeros(len(amounts)), where=num > 0)
-
-
-def _tasks(
-    rows: np.ndarray, cells: np.ndarray, counts: np.ndarray, seed: int, part: str, client: int
-) -> tuple[np.ndarray, ...]:
-    """Take `counts` [T, cells] of the samples, cell by cell without replacement, and shuffle each task."""
-    taken: list[list[np.ndarray]] = [[] for _ in counts]
-    for cell in range(counts.shape[1]):
-        own = stream(seed, part, client, "cell", cell).permutation(np.sort(rows[cells[rows] == cell]))
-        ends = np.cumsum(counts[:, cell])
-        for task, (start, end) in enumerate(zip(ends - counts[:, cell], ends, strict=True)):
-            taken[task].append(own[start:end])
-    return tuple(
-        stream(seed, part, client, "task", task).permutation(np.concatenate(pieces).astype(np.int64))
-        for task, pieces in enumerate(taken)
-    )
-
-
-def _test_tasks(
-    scenario: Scenario,
-    units: np.ndarray,
-    groups: Groups,
-    labels: np.ndarray,
-    cells: np.ndarray,
-    pool: np.ndarray,
-    train: Sequence[np.ndarray],
-    counts: Sequence[np.ndarray],
-    seed: int,
-    part: str,
-) -> tuple[tuple[tuple[np.ndarray, ...], ...], int]:
-    """Validation or test tasks of all clients, and how many samples are left."""
-    if scenario.local_tests == "shared":
-        shared = tuple(_drawn(cells, pool, count, seed, part, c) for c, count in enumerate(counts))
-        used = {int(i) for client in shared for task in client for i in task}
-        return shared, len(pool) - len(used)
-    mix = np.array([groups.sizes(rows) for rows in train], dtype=np.float64)
-    strata = labels if scenario.even_classes else groups.ids
-    by = of_units(pool, strata, units)
-    sizes = np.bincount(by[pool], minlength=int(strata.max(initial=0)) + 1)
-    mix = np.ones((len(train), len(sizes))) if scenario.even_classes else mix
-    wanted = whole_table(fractions(mix), near_equal(len(pool), len(train)), sizes).astype(np.float64)
-    given, rest = assign_units(pool, by, units, wanted, stream(seed, part, "clients"))
-    tasks, left = [], len(rest)
-    for client, (rows, count) in enumerate(zip(given, counts, strict=True)):
-        if scenario.copies:
-            tasks.append((rows,) * len(count))
-            continue
-        there = np.bincount(cells[rows][cells[rows] >= 0], minlength=count.shape[1])
-        tasks.append(_tasks(rows, cells, scenario.test_counts(there, count), seed, part, client))
-        left += len(rows) - sum(map(len, tasks[-1]))
-    return tuple(tasks), left
-
-
-def _drawn(
-    cells: np.ndarray, pool: np.ndarray, count: np.ndarray, seed: int, part: str, client: int
-) -> tuple[np.ndarray, ...]:
-    """Each task draws its mix from the whole pool; only tasks and clients overlap, never a task with itself."""
-    sizes = np.bincount(cells[pool][cells[pool] >= 0], minlength=count.shape[1])
-    found = []
-    for task, row in enumerate(fractions(count)):
-        wanted = whole_table(row[None, :], np.array([len(pool) // len(count)]), sizes)
-        found.append(_tasks(pool, cells, wanted, seed, f"{part}-{task}", client)[0])
-    return tuple(found)
 
 
 def _too_few(client: int, kind: str, num: int, num_tasks: int) -> None:
