@@ -111,6 +111,7 @@ def _setting_problem(facts: Sequence[RankFacts], index: int, name: str) -> str |
 def _skew(facts: Sequence[RankFacts]) -> str | None:
     if not facts:
         return None
+    facts = [ranks[0] for ranks in _by_host(facts).values()]  # ranks of one host read one clock, some later than others
     early, late = min(facts, key=lambda f: f.clock), max(facts, key=lambda f: f.clock)
     if late.clock - early.clock <= _MOST_SKEW:
         return None

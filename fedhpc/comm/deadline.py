@@ -47,32 +47,35 @@ def _asked(env: Mapping[str, str]) -> float | None:
     """What the batch system says."""
     for variable, ask in _ASK.items():
         if job := env.get(variable):
-            left = ask(job)
+            left = ask(job, env)
             return None if left is None else time.time() + left
     return None
 
 
-def _slurm(job: str) -> float | None:
+def _slurm(job: str, env: Mapping[str, str]) -> float | None:
+    """To Slurm the number of one member of an array means all of them."""
+    if array := env.get("SLURM_ARRAY_JOB_ID"):
+        job = f"{array}_{env.get('SLURM_ARRAY_TASK_ID', '')}"
     return clock_seconds(_output("squeue", "-h", "-j", job, "-o", "%L"))
 
 
-def _pbs(job: str) -> float | None:
+def _pbs(job: str, env: Mapping[str, str]) -> float | None:
     lines = [line.strip().partition(" = ")[::2] for line in (_output("qstat", "-f", job) or "").splitlines()]
     limit, used = (clock_seconds(dict(lines).get(f"{name}.walltime")) for name in ("Resource_List", "resources_used"))
     return None if limit is None else limit - (used or 0.0)
 
 
-def _lsf(job: str) -> float | None:
+def _lsf(job: str, env: Mapping[str, str]) -> float | None:
     """`bjobs` gives hours and minutes, followed by a letter: `1:05 L`."""
     text = (_output("bjobs", "-noheader", "-o", "time_left", job) or "").split()
     return clock_seconds(f"{text[0]}:00") if text else None
 
 
-def _flux(job: str) -> float | None:
+def _flux(job: str, env: Mapping[str, str]) -> float | None:
     return _positive(_output("flux", "job", "timeleft"))
 
 
-_ASK: dict[str, Callable[[str], float | None]] = {
+_ASK: dict[str, Callable[[str, Mapping[str, str]], float | None]] = {
     "SLURM_JOB_ID": _slurm,
     "PBS_JOBID": _pbs,
     "LSB_JOBID": _lsf,

@@ -100,6 +100,8 @@ def source_sum(folder: Path) -> str:
     """A short sum over names and contents of a folder's Python files."""
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
+        if path.name.startswith(".") or not path.is_file():  # an editor's lock is a link to nowhere
+            continue
         content = path.read_bytes()
         total.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
     return total.hexdigest()[:12]

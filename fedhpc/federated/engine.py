@@ -131,6 +131,7 @@ class Engine:
         self._down["seconds"].zero_()
         self.progress, self.server, self._sink = progress, server, sink
         self.states.restore(states)
+        self._losses = Losses()  # what was remembered belongs to rounds that never were
 
     def _cohort(self, round: int) -> tuple[int, ...]:
         return self._losses.without_lost(round, self._cohorts.clients(round))

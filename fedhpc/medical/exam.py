@@ -50,8 +50,13 @@ class TaskExam:
         self._asked = np.unique(np.concatenate([*tested, timeline.holdout]))
 
     def evaluate(self, trainer: LocalTrainer, share: int, shares: int) -> Answer:
-        """Class scores of every `shares`-th sample, beginning with `share`."""
-        return self._answer(trainer, self._asked[share::shares])
+        """Class scores of every `shares`-th piece of `batch_size` samples, beginning with piece `share`.
+
+        The pieces do not depend on `shares`: a batch of another size may take another kernel, with other last bits.
+        """
+        pieces = [self._asked[start : start + self._batch] for start in range(0, len(self._asked), self._batch)]
+        mine = pieces[share::shares]
+        return self._answer(trainer, np.concatenate(mine) if mine else self._asked[:0])
 
     def _answer(self, trainer: LocalTrainer, mine: np.ndarray) -> Answer:
         trainer.objective.eval()

@@ -122,7 +122,13 @@ def test_the_sum_of_a_source_tree_tells_contents_of_one_size_apart(tmp_path: Pat
         sums.add(source_sum(tmp_path / folder))
     assert len(sums) == 3
     shutil.copytree(tmp_path / "a", tmp_path / "d")
+    (tmp_path / "d" / ".#x.py").symlink_to("somebody@host.1234")  # an editor's lock
     assert source_sum(tmp_path / "d") in sums
+
+
+def test_ranks_of_one_host_that_are_scheduled_late_have_no_clock_of_their_own() -> None:
+    late = [dataclasses.replace(f, clock=1000.0 + 20.0 * f.rank) for f in facts(4, per_host=4)]
+    assert launch_problems(late) == []
 
 
 def test_spans() -> None:

@@ -60,6 +60,24 @@ def test_the_batch_system_is_asked_by_command(
         assert abs(end - time.time() - left) < 15
 
 
+@pytest.mark.parametrize(
+    ("variables", "name", "asked"),
+    [
+        ({"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, "squeue", "7_3"),
+        ({"SLURM_JOB_ID": "7"}, "squeue", "7"),
+        ({"PBS_JOBID": "7[3].head"}, "qstat", "7[3].head"),
+    ],
+)
+def test_a_member_of_an_array_asks_for_itself_and_not_for_all(
+    variables: dict[str, str], name: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words\n')
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    job_end(variables)
+    assert asked in (tmp_path / "words").read_text().splitlines()
+
+
 def test_no_batch_system_and_one_that_does_not_answer_give_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert job_end({"SLURM_JOB_ID": "7"}) is None

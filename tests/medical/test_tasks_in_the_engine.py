@@ -98,6 +98,27 @@ def test_the_parts_of_an_exam_are_the_whole_one() -> None:
     assert repr(sinks[0]) == repr(sinks[1])
 
 
+def test_batches_of_an_exam_do_not_depend_on_the_number_of_ranks() -> None:
+    config = load_medical(CONFIG, ["--rounds", "2"])
+    _, _, (_, _, trainer, exam) = run_tasks(config, tasks=1)
+    seen: list[bytes] = []
+    predict = trainer.objective.predict
+
+    def noting(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.contiguous().numpy().tobytes())
+        return predict(x)
+
+    trainer.objective.predict = noting
+    batches = []
+    for shares in (1, 2, 3, 50):
+        seen.clear()
+        for share in range(shares):
+            exam.evaluate(trainer, share, shares)
+        batches.append(sorted(seen))
+    assert len(batches[0]) > 1
+    assert all(found == batches[0] for found in batches)
+
+
 def test_another_federated_algorithm_goes_with_a_recipe() -> None:
     for algorithm in ("scaffold", "feddyn", "fedprox"):
         words = ["--algorithm.name", algorithm, "--recipe.name", "cb", "--rounds", "2", "--local.momentum", "0"]
