@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from fedhpc.report.results import PlannedTrial
 from fedhpc.report.trial_files import CONFIG, PLAN, is_sweep, plan_text, read_plan
 from fedhpc.runs.rundir import BATCH_FILES, write_atomically
 from fedhpc.sweep.building import shared_fields
+from fedhpc.sweep.lock import locked
 from fedhpc.sweep.plan import Plan, dataset_of
 from fedhpc.sweep.remarks import find_remarks, remark_lines
 from fedhpc.sweep.settings import SweepConfig, union
-from fedhpc.sweep.stored import refuse_change
+from fedhpc.sweep.stored import refuse_change, stored_config
 from fedhpc.sweep.trials import TrialSpec
 
 LOG = "log"
+_LOCK = ".planning"
 _DATA, _REMARKS = "data", "remarks"
 
 
@@ -41,6 +43,8 @@ class DataFacts:
 def write_sweep(folder: Path, config: SweepConfig, plan: Plan, data: Mapping[str, DataFacts]) -> None:
     """Write configuration and plan; a sweep that is there already may grow but not change.
 
+    Jobs that do so at once wait for each other; one that adds nothing writes nothing, and waits for nobody.
+
     Args:
         folder: the sweep's.
         config: as it was given.
@@ -51,35 +55,80 @@ def write_sweep(folder: Path, config: SweepConfig, plan: Plan, data: Mapping[str
         ConfigError: the folder holds something else, a sweep with other settings, or one on other data.
         OSError: it cannot be written.
     """
-    planned = {t.id: t.planned() for t in plan.trials}
-    environments = {name: facts.environments for name, facts in plan.facts.items()}
-    names, known = list(plan.criteria), {name: vars(facts) for name, facts in data.items()}
-    whole = config
+    foreign = folder.exists() and any(not _is_ours(entry.name) for entry in folder.iterdir())
     if is_sweep(folder):
-        whole = _grown(refuse_change(folder, config), config)
-        before, known_before = read_plan(folder), _stored(folder).get(_DATA, {})
-        _refuse_other_data(folder, known_before, data)
-        planned = {**{t.id: t for t in before.planned}, **planned}
-        environments = {**(before.environments or {}), **environments}
-        names = list(dict.fromkeys([*before.criteria, *names]))
-        known = {**known_before, **known}
-    elif folder.exists() and any(entry.name not in BATCH_FILES for entry in folder.iterdir()):
+        before = _stored(folder)
+        if before == _grown(folder, before, config, plan, data):
+            return
+    elif foreign:
         raise ConfigError(f"{folder}: is not empty and holds no sweep; choose another --out")
     (folder / LOG).mkdir(parents=True, exist_ok=True)
+    with locked(folder / _LOCK):
+        _write(folder, _grown(folder, _stored(folder), config, plan, data), plan)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a job that began a sweep may have left such an entry, before there is a plan."""
+    return name in (*BATCH_FILES, CONFIG) or name.startswith((_LOCK, f".{CONFIG}.", f".{PLAN}."))
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What the two files say.
+
+    Attributes:
+        config: None before there is any.
+        planned: by id.
+        environments: their names, by dataset.
+        criteria: names.
+        data: `DataFacts` as plain values, by dataset.
+    """
+
+    config: SweepConfig | None = None
+    planned: Mapping[str, PlannedTrial] = field(default_factory=dict)
+    environments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    criteria: tuple[str, ...] = ()
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def _stored(folder: Path) -> _Content:
+    """What a folder has; a configuration alone if a job was killed before it could write the plan."""
+    config = stored_config(folder) if is_sweep(folder) or (folder / CONFIG).exists() else None
+    if not is_sweep(folder):
+        return _Content(config)
+    plan = read_plan(folder)
+    known = json.loads((folder / PLAN).read_text(encoding="utf-8")).get(_DATA, {})
+    return _Content(config, {t.id: t for t in plan.planned}, plan.environments or {}, plan.criteria, known)
+
+
+def _grown(folder: Path, before: _Content, config: SweepConfig, plan: Plan, data: Mapping[str, DataFacts]) -> _Content:
+    """The same with what a job asks for."""
+    if before.config is not None:
+        config = _union(refuse_change(folder, config), config)
+    _refuse_other_data(folder, before.data, data)
+    return _Content(
+        config,
+        {**before.planned, **{t.id: t.planned() for t in plan.trials}},
+        {**before.environments, **{name: tuple(facts.environments) for name, facts in plan.facts.items()}},
+        tuple(dict.fromkeys([*before.criteria, *plan.criteria])),
+        {**before.data, **{name: vars(facts) for name, facts in data.items()}},
+    )
+
+
+def _write(folder: Path, content: _Content, plan: Plan) -> None:
+    """Both files, one right after the other: what takes long comes before."""
+    assert content.config is not None
+    numbers = {name: len(labels) for name, labels in content.environments.items()}
+    found = find_remarks(_specs(content.config, plan, content.planned.values(), numbers), numbers, plan.hparams)
     about = {"planned with": fedhpc.__version__, "profile": plan.profile}
-    write_atomically(folder / CONFIG, to_yaml(whole.to_dict()))
-    numbers = {name: len(labels) for name, labels in environments.items()}
-    found = find_remarks(_specs(whole, plan, planned.values(), numbers), numbers, plan.hparams)
-    more = {_DATA: known, _REMARKS: remark_lines(found)}
-    write_atomically(folder / PLAN, plan_text(_in_order(planned.values()), environments, names, about, more))
+    more = {_DATA: content.data, _REMARKS: remark_lines(found)}
+    planned = _in_order(content.planned.values())
+    texts = to_yaml(content.config.to_dict()), plan_text(planned, content.environments, content.criteria, about, more)
+    for name, text in zip((CONFIG, PLAN), texts, strict=True):
+        write_atomically(folder / name, text)
 
 
-def _stored(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-    return found
-
-
-def _grown(old: SweepConfig, new: SweepConfig) -> SweepConfig:
+def _union(old: SweepConfig, new: SweepConfig) -> SweepConfig:
     """The union of two configurations; a dataset keeps its folder as long as that is there (jobs stage copies)."""
     whole = union(old, new)
     kept = {name: root for name, root in old.sweep.roots.items() if root is None or Path(root).is_dir()}

@@ -112,6 +112,19 @@ def _machine() -> str | None:
         return None
 
 
+def has_ended(facts: Mapping[str, Any], machine: str | None = None) -> bool:
+    """Whether `process_facts` are of a process of this machine that is known to be gone.
+
+    Args:
+        facts: what the process told of itself; may be empty.
+        machine: this one, if it is known already.
+    """
+    here = machine or _machine()
+    if here is None or facts.get("machine") != here or facts.get("started") is None:
+        return False
+    return _started(facts["pid"]) != facts["started"]
+
+
 class Watcher:
     """Judges whether workers live: their heartbeat is young, and they are not processes of this machine that ended.
 
@@ -133,9 +146,7 @@ class Watcher:
                 return False
         except OSError:
             return False  # it left in order
-        facts = self._facts_of(worker)
-        here = self._machine is not None and facts.get("machine") == self._machine
-        return not here or facts.get("started") is None or _started(facts["pid"]) == facts["started"]
+        return not has_ended(self._facts_of(worker), self._machine)
 
     def living(self, now: float) -> list[dict[str, Any]]:
         """What the workers that live last told about themselves."""

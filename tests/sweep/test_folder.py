@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from fedhpc.config import from_tree
 from fedhpc.errors import ConfigError
 from fedhpc.report.trial_files import read_plan
+from fedhpc.sweep import folder as module
 from fedhpc.sweep.estimate import DatasetFacts
 from fedhpc.sweep.folder import DataFacts, write_sweep
 from fedhpc.sweep.plan import Plan, make_plan
@@ -117,3 +121,61 @@ def test_a_plan_of_an_older_version_gets_its_digests(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["data"] == {
         "rotated_digits": {"digest": "rotated_digits-digest", "num_samples": 1797}
     }
+
+
+def test_of_two_jobs_at_once_neither_loses_the_trials_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = module.find_remarks
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.15)  # as long as the remarks on some ten thousand trials take
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "find_remarks", slow)
+    fork = multiprocessing.get_context("fork")
+    algorithms = ["erm", "irm", "coral"]
+    jobs = [fork.Process(target=write, args=(tmp_path / "x",), kwargs={"algorithms": [a]}) for a in algorithms]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(30)
+    assert [job.exitcode for job in jobs] == [0, 0, 0]
+    assert {t.algorithm for t in read_plan(tmp_path / "x").planned} == set(algorithms)
+    assert set(stored_config(tmp_path / "x").sweep.algorithms) == set(algorithms)
+    assert sorted(p.name for p in (tmp_path / "x").iterdir()) == ["log", "plan.json", "sweep.yaml"]
+
+
+def _die(*_: object) -> None:
+    os._exit(9)
+
+
+@pytest.mark.parametrize("place", ["find_remarks", "plan_text", "PLAN"])
+def test_a_job_killed_while_it_plans_leaves_a_folder_to_go_on_with(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle, and (`PLAN`) after the configuration was written; a lone one is that of a job, and is kept to."""
+    with monkeypatch.context() as patched:
+        if place == "PLAN":
+            write_one = module.write_atomically
+            patched.setattr(
+                module, "write_atomically", lambda p, text: _die() if p.name == "plan.json" else write_one(p, text)
+            )
+        else:
+            patched.setattr(module, place, _die)
+        victim = multiprocessing.get_context("fork").Process(target=write, args=(tmp_path,))
+        victim.start()
+        victim.join(30)
+        assert victim.exitcode == 9
+    if place == "PLAN":
+        with pytest.raises(ConfigError, match=r"other settings \(sweep\.steps\)"):
+            write(tmp_path, steps=3)
+    write(tmp_path)
+    assert len(read_plan(tmp_path).planned) == len(planned(configured()).trials)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="is not empty and holds no sweep"):
+        write(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
