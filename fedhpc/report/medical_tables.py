@@ -41,7 +41,8 @@ def matrix_table(runs: Sequence[MedicalRun]) -> str:
     for title, same in by_title(runs).items():
         matrix = 100 * mean_matrix(same)
         if len(matrix):
-            means = [confidence_interval([run.cumulative()[t] for run in same])[0] for t in range(len(matrix))]
+            series = [found for run in same if len(found := run.cumulative())]  # a run may have no scores yet
+            means = [confidence_interval([found[t] for found in series])[0] for t in range(len(matrix))]
             lines = [[f"{title}: after task", *(f"on {j + 1}" for j in range(len(matrix))), "A_t"]]
             lines += [
                 [str(i + 1), *map(_number, row), _number(100 * mean)]
@@ -97,9 +98,10 @@ def score_rows(dataset: str, runs: Sequence[MedicalRun]) -> list[dict[str, Any]]
 
 
 def scores_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The same as CSV; `seeds` is how many."""
+    """The same as CSV; `seeds` is how many have a value."""
     names = ("dataset", "recipe", "score", "mean", "low", "high")
-    return _csv([*names, "seeds"], ([*(_blank(row[n]) for n in names), len(row["seeds"])] for row in rows))
+    counted = ([*(_blank(row[n]) for n in names), sum(v is not None for v in row["values"])] for row in rows)
+    return _csv([*names, "seeds"], counted)
 
 
 def tasks_csv(sections: Mapping[str, Sequence[MedicalRun]]) -> str:

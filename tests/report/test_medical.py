@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from fedhpc.report import ltr
 from fedhpc.report.medical import _derive, is_medical, read_medical
 from fedhpc.report.medical_groups import by_title, without_repeats
 from fedhpc.report.medical_plots import medical_plots
-from fedhpc.report.medical_tables import medical_table
+from fedhpc.report.medical_report import medical_files
+from fedhpc.report.medical_tables import matrix_table, medical_table
 from tests.report.medical_runs import CONFIG, write_run
 
 
@@ -61,6 +64,19 @@ def test_what_was_not_recorded_is_missing_not_zero(tmp_path: Path) -> None:
     assert medical_table([run]).splitlines()[2].split()[-7:] == ["-"] * 7
     assert not run.finished
     assert medical_plots([run]) == {}
+
+
+def test_a_run_that_has_no_scores_yet_does_not_keep_another_from_its_tables(tmp_path: Path) -> None:
+    places = [write_run(tmp_path / f"{seed}", "cb", seed, reached=0 if seed else None) for seed in (0, 1)]
+    text, files = medical_files(places, [tmp_path])
+    assert "1 of 2" in text
+    alone = medical_files(places[:1], [tmp_path])[1]
+    means = [matrix_table([read_medical(place, "x") for place in some]) for some in (places, places[:1])]
+    assert means[0] == means[1] != ""
+    assert set(files) == set(alone)
+    rows = list(csv.DictReader(io.StringIO(files["medical.csv"].decode())))
+    assert {row["seeds"] for row in rows if row["mean"]} == {"1"}
+    assert {row["seeds"] for row in rows if not row["mean"]} <= {"0"}
 
 
 def test_only_runs_with_a_scenario_are_medical(tmp_path: Path) -> None:
