@@ -37,9 +37,11 @@ class Scheduler:
 
 
 _SLURM_LEFT = """\
+me=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+me=${me:-$SLURM_JOB_ID}  # to Slurm the number of one member of an array means all of them
 left() {  # seconds; the limit may have been moved
     local end=${SLURM_JOB_END_TIME:-9999999999} moved
-    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [ -n "$moved" ]; then
+    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$me" -o %e) && [ -n "$moved" ]; then
         end=$(date -d "$moved" +%s) || end=9999999999
     fi
     echo "$((end - $(date +%s)))"
@@ -67,8 +69,8 @@ def _slurm(job: JobRequest) -> list[str]:
 
 def _slurm_again(job: JobRequest) -> str:
     index = ' --array="$SLURM_ARRAY_TASK_ID"' if job.array else ""
-    resubmit = f'OUT="$out" sbatch --dependency="afterany:$SLURM_JOB_ID"{index} "$script" "$@"'
-    requeue = 'scontrol requeue "$SLURM_JOB_ID" || ' if job.site.requeue else ""
+    resubmit = f'OUT="$out" sbatch --dependency="afterany:$me"{index} "$script" "$@"'
+    requeue = 'scontrol requeue "$me" || ' if job.site.requeue else ""
     return f"{requeue}{resubmit} && exit 0"
 
 

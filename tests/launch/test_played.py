@@ -25,7 +25,7 @@ class Played:
         tools.mkdir()
         for name, body in {
             "srun": ranks,
-            "scontrol": "exit 0",
+            "scontrol": 'exit "${NO_REQUEUE:-0}"',
             "sbatch": "exit 0",
             "squeue": "date +%FT%T -d @$NOW_ENDS",
         }.items():
@@ -116,6 +116,19 @@ def test_what_many_jobs_may_share_goes_by_what_each_job_tells(
     played = Played(tmp_path, ranks, mode)
     assert played.end()[0] == code
     assert played.handed_in_again is again
+
+
+@pytest.mark.parametrize("array", [{}, {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}])
+def test_a_member_of_an_array_speaks_of_itself_and_not_of_all(array: dict[str, str], tmp_path: Path) -> None:
+    """The number of one member is that of the array: Slurm would requeue, list and wait for all of them."""
+    ends = {"SLURM_JOB_END_TIME": str(int(time.time()) + 14), "NOW_ENDS": str(int(time.time()) + 14)}
+    played = Played(tmp_path, f"{SAVE}; exec sleep 15", NO_REQUEUE="1", **ends, **array)
+    assert played.end()[0] == 0
+    me = "7_3" if array else "7"
+    said = played.log.read_text()
+    assert f"squeue -h -j {me} -o" in said
+    assert f"scontrol requeue {me}\n" in said
+    assert f"sbatch --dependency=afterany:{me} " in said
 
 
 @pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])

@@ -43,9 +43,11 @@ command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" -
 progress() { printf '%s\n' "$out"/checkpoints/round-*; }
 before=$(progress)
 
+me=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+me=${me:-$SLURM_JOB_ID}  # to Slurm the number of one member of an array means all of them
 left() {  # seconds; the limit may have been moved
     local end=${SLURM_JOB_END_TIME:-9999999999} moved
-    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [ -n "$moved" ]; then
+    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$me" -o %e) && [ -n "$moved" ]; then
         end=$(date -d "$moved" +%s) || end=9999999999
     fi
     echo "$((end - $(date +%s)))"
@@ -76,7 +78,7 @@ if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
 fi
 if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then
     echo "not finished (exit code $code): handing it in again"
-    scontrol requeue "$SLURM_JOB_ID" || OUT="$out" sbatch --dependency="afterany:$SLURM_JOB_ID" "$script" "$@" && exit 0
+    scontrol requeue "$me" || OUT="$out" sbatch --dependency="afterany:$me" "$script" "$@" && exit 0
 fi
 echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
 exit "$((code == 0 || code == 75 ? 1 : code))"
