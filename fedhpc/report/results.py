@@ -59,6 +59,7 @@ class SweepRecords:
         command: how a list of trials is run; the ids follow it, separated by commas. Empty without a plan.
         problems: damaged records, one line each.
         failed: why planned trials that are not finished have raised: by id, the last line of the newest traceback.
+        whole: whether the command without a list of trials would run what is planned and no more.
     """
 
     source: str
@@ -70,6 +71,7 @@ class SweepRecords:
     command: str = ""
     problems: tuple[str, ...] = ()
     failed: Mapping[str, str] | None = None
+    whole: bool = True
 
     @property
     def num_records(self) -> int:

@@ -44,11 +44,15 @@ def missing_notes(found: SweepResults) -> list[str]:
 
 
 def rerun_command(found: SweepResults, trials: list[PlannedTrial]) -> str:
-    """The command that runs some trials of a sweep; empty where there is none. Failed ones need to be asked for."""
+    """The command that runs some trials of a sweep; empty where there is none. Failed ones need to be asked for.
+
+    Trials that are done are passed over, so most sweeps need no list; one that has planned a part of its configuration
+    would grow without it.
+    """
     command = found.sweep.command
     if not command or not trials:
         return ""
-    if len(trials) > _LONGEST_LIST or len(trials) == len(found.sweep.planned):
+    if found.sweep.whole and (len(trials) > _LONGEST_LIST or len(trials) == len(found.sweep.planned)):
         command = command.removesuffix("--only").rstrip()
     else:
         command += " " + ",".join(t.id for t in trials)

@@ -36,6 +36,8 @@ FORMAT = 1
 PLAN, CONFIG, TRIALS, METRICS, DONE, QUEUE = "plan.json", "sweep.yaml", "trials", "metrics.jsonl", "done", "queue"
 TRAIN, VALIDATION, TEST, ORACLE = "train_accuracy", "validation_accuracy", "test_accuracy", "oracle_accuracy"
 LARGER, SMALLER = (TRAIN, TEST), (VALIDATION, ORACLE)
+WHOLE = "whole"
+"""Key of plan.json: whether all trials of the configuration beside it are planned; without it they are."""
 _AXES = ("id", "run", "dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed")
 
 
@@ -81,6 +83,7 @@ def read_plan(directory: Path) -> SweepRecords:
             tuple(found["criteria"]),
             found["about"],
             f"fedhpc sweep {shlex.quote(str(directory / CONFIG))} --out {shlex.quote(str(directory))} --only",
+            whole=bool(found.get(WHOLE, True)),
         )
     except OSError as error:
         raise FedhpcError(f"{path}: cannot be read: {error.strerror}") from None

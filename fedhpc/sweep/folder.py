@@ -12,11 +12,11 @@ import fedhpc
 from fedhpc.config import to_yaml
 from fedhpc.errors import ConfigError
 from fedhpc.report.results import PlannedTrial
-from fedhpc.report.trial_files import CONFIG, PLAN, is_sweep, plan_text, read_plan
+from fedhpc.report.trial_files import CONFIG, PLAN, WHOLE, is_sweep, plan_text, read_plan
 from fedhpc.runs.rundir import BATCH_FILES, write_atomically
 from fedhpc.sweep.building import shared_fields
 from fedhpc.sweep.lock import locked
-from fedhpc.sweep.plan import Plan, dataset_of
+from fedhpc.sweep.plan import Plan, dataset_of, num_trials
 from fedhpc.sweep.remarks import find_remarks, remark_lines
 from fedhpc.sweep.settings import SweepConfig, union
 from fedhpc.sweep.stored import refuse_change, stored_config
@@ -121,7 +121,9 @@ def _write(folder: Path, content: _Content, plan: Plan) -> None:
     numbers = {name: len(labels) for name, labels in content.environments.items()}
     found = find_remarks(_specs(content.config, plan, content.planned.values(), numbers), numbers, plan.hparams)
     about = {"planned with": fedhpc.__version__, "profile": plan.profile}
-    more = {_DATA: content.data, _REMARKS: remark_lines(found)}
+    complete = all(name in numbers for name in content.config.sweep.roots)
+    whole = complete and len(content.planned) == num_trials(content.config, numbers)
+    more = {WHOLE: whole, _DATA: content.data, _REMARKS: remark_lines(found)}
     planned = _in_order(content.planned.values())
     texts = to_yaml(content.config.to_dict()), plan_text(planned, content.environments, content.criteria, about, more)
     for name, text in zip((CONFIG, PLAN), texts, strict=True):

@@ -121,7 +121,7 @@ def make_plan(config: SweepConfig, facts: Mapping[str, DatasetFacts]) -> Plan:
     datasets, test_envs = [], {}
     for name in sweep.roots:
         datasets.append(dataset_of(config, name, len(facts[name].environments)))
-        test_envs[name] = _test_envs(config, chosen, name, facts[name])
+        test_envs[name] = _test_envs(config, chosen, name, len(facts[name].environments))
     shared = shared_fields(config)
     draws = range(sweep.first_hparams, sweep.first_hparams + sweep.n_hparams)
     repetitions = range(sweep.first_trial, sweep.first_trial + sweep.n_trials)
@@ -140,10 +140,22 @@ def dataset_of(config: SweepConfig, name: str, num_environments: int) -> SweepDa
     return SweepDataset(name, num_environments, steps, sweep.checkpoint_freq or _CHECKPOINT_FREQ[group_of(name)])
 
 
-def _test_envs(
-    config: SweepConfig, chosen: Mapping[str, Criterion], dataset: str, facts: DatasetFacts
-) -> list[TestEnvs]:
-    count = len(facts.environments)
+def num_trials(config: SweepConfig, num_environments: Mapping[str, int]) -> int:
+    """How many trials a configuration has, without making them.
+
+    Args:
+        config: the configuration.
+        num_environments: of each of its datasets.
+
+    Raises:
+        ConfigError: something in it does not fit together.
+    """
+    sweep, chosen = config.sweep, criteria(config.sweep.criteria)
+    sets = sum(len(_test_envs(config, chosen, name, num_environments[name])) for name in sweep.roots)
+    return sets * len(sweep.algorithms) * sweep.n_hparams * sweep.n_trials
+
+
+def _test_envs(config: SweepConfig, chosen: Mapping[str, Criterion], dataset: str, count: int) -> list[TestEnvs]:
     wanted, sets = _split_wanted(config.sweep.test_envs)
     if count < 2:
         raise ConfigError(f"sweep.datasets: {dataset} has a single environment; there is nothing to generalise to")

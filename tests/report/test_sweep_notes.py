@@ -50,6 +50,15 @@ def test_with_many_missing_trials_the_whole_sweep_is_run_again(tmp_path: Path) -
     assert f"--out {tmp_path} --retry-failed\n" in notes(folder)
 
 
+def test_of_a_part_of_a_configuration_no_more_than_that_is_run_again(tmp_path: Path) -> None:
+    """The folder that selected.sh fills plans the chosen trials only."""
+    trials = specs()
+    folder = write_sweep(tmp_path, trials, PACS, finished=[])
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    (folder / "plan.json").write_text(json.dumps({**plan, "whole": False}), encoding="utf-8")
+    assert f"--out {tmp_path} --only {','.join(t.id for t in trials)}\n" in notes(folder)
+
+
 def test_a_criterion_without_trials_says_why_it_has_no_table(tmp_path: Path) -> None:
     trials = specs(pairs=False)
     folder = write_sweep(tmp_path, trials, PACS, ["oracle"])

@@ -179,3 +179,16 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not empty and holds no sweep"):
         write(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_plan_knows_whether_it_is_all_that_the_configuration_asks_for(tmp_path: Path) -> None:
+    """A report may then name the sweep's command without a list of trials."""
+    plan = planned(configured())
+    write_sweep(tmp_path, configured(), plan.only([plan.trials[0].id]), {"rotated_digits": DATA["rotated_digits"]})
+    assert not read_plan(tmp_path).whole
+    write(tmp_path)
+    assert read_plan(tmp_path).whole
+    write(tmp_path, first_hparams=5, n_hparams=1, datasets=["rotated_digits", "colored_digits"])
+    assert not read_plan(tmp_path).whole, "draws 2 to 4 were never asked for"
+    write(tmp_path, n_hparams=6, datasets=["rotated_digits", "colored_digits"])
+    assert read_plan(tmp_path).whole
