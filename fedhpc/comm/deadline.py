@@ -14,6 +14,8 @@ _LEAST_MARGIN = 10.0
 """Seconds kept for saving before a checkpoint was measured, and for the way out."""
 _ROUNDS = 1.5
 _PATIENCE = 20.0
+_EXTENDED = 300.0
+"""Seconds by which the batch system's word must be later than what the job was told to count as an extension."""
 _ASK_AGAIN = 600.0
 """Seconds between questions where no end is known: a batch system may be too busy to answer the first time."""
 
@@ -25,12 +27,17 @@ def job_end(environment: Mapping[str, str] | None = None, fresh: bool = False) -
 
     Args:
         environment: variables of the job; None: those of this process.
-        fresh: ask the batch system first and read the variables only if it does not answer. They hold the end as it
-            was when the job began, and limits are extended.
+        fresh: ask the batch system also where variables say it. They hold the end as it was when the job began, and
+            limits are extended. An answer that is only a little later is no extension but a clock that lags.
     """
     env = os.environ if environment is None else environment
-    ways = [_told, _asked]
-    return next((end for way in (reversed(ways) if fresh else ways) if (end := way(env)) is not None), None)
+    told = _told(env)
+    if told is not None and not fresh:
+        return told
+    asked = _asked(env)
+    if told is None or asked is None:
+        return told if asked is None else asked
+    return told if told < asked < told + _EXTENDED else asked
 
 
 def job_end_now() -> float | None:
@@ -60,13 +67,21 @@ def _slurm(job: str, env: Mapping[str, str]) -> float | None:
 
 
 def _pbs(job: str, env: Mapping[str, str]) -> float | None:
+    """Counted from the start: `resources_used.walltime` is minutes old."""
     lines = [line.strip().partition(" = ")[::2] for line in (_output("qstat", "-f", job) or "").splitlines()]
-    limit, used = (clock_seconds(dict(lines).get(f"{name}.walltime")) for name in ("Resource_List", "resources_used"))
-    return None if limit is None else limit - (used or 0.0)
+    job_says = dict(lines)
+    limit = clock_seconds(job_says.get("Resource_List.walltime"))
+    try:
+        start = time.mktime(time.strptime(job_says.get("stime", "")))
+    except (ValueError, OverflowError):
+        return None
+    return None if limit is None else start + limit - time.time()
 
 
 def _lsf(job: str, env: Mapping[str, str]) -> float | None:
-    """`bjobs` gives hours and minutes, followed by a letter: `1:05 L`."""
+    """`bjobs` gives hours and minutes, followed by a letter: `1:05 L`; members of an array share a number."""
+    if (index := env.get("LSB_JOBINDEX", "0")) not in ("", "0"):
+        job = f"{job}[{index}]"
     text = (_output("bjobs", "-noheader", "-o", "time_left", job) or "").split()
     return clock_seconds(f"{text[0]}:00") if text else None
 
@@ -147,7 +162,7 @@ class Deadline:
         if self._end is None:
             return False
         needed = _ROUNDS * self._longest + max(save_seconds, _LEAST_MARGIN)
-        if self._end - now >= needed:
+        if self._end - self._now() >= needed:  # a question takes time
             return False
         self._end = self._again() or self._end
-        return self._end - now < needed
+        return self._end - self._now() < needed

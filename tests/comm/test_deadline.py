@@ -38,12 +38,15 @@ def test_the_end_comes_from_the_environment_where_it_is_there() -> None:
     ("variable", "name", "answer", "left"),
     [
         ("SLURM_JOB_ID", "squeue", "1:30", 90),
+        ("PBS_JOBID", "qstat", "Job Id: 7\\n    Resource_List.walltime = 01:00:00\\n    stime = {ago600}", 3000),
+        # what was used is known late: 20 s are left, not 170
         (
             "PBS_JOBID",
             "qstat",
-            "Job Id: 7\\n    resources_used.walltime = 00:10:00\\n    Resource_List.walltime = 01:00:00",
-            3000,
+            "    resources_used.walltime = 00:57:10\\n    Resource_List.walltime = 01:00:00\\n    stime = {ago3580}",
+            20,
         ),
+        ("PBS_JOBID", "qstat", "    Resource_List.walltime = 01:00:00", None),
         ("LSB_JOBID", "bjobs", "1:05 L", 3900),
         ("FLUX_JOB_ID", "flux", "77.5", 77.5),
         ("SLURM_JOB_ID", "squeue", "UNLIMITED", None),
@@ -52,7 +55,7 @@ def test_the_end_comes_from_the_environment_where_it_is_there() -> None:
 def test_the_batch_system_is_asked_by_command(
     variable: str, name: str, answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool(tmp_path, name, answer)
+    tool(tmp_path, name, answer.format(ago600=ago(600), ago3580=ago(3580)))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     end = job_end({variable: "7"})
     assert (end is None) == (left is None)
@@ -66,6 +69,8 @@ def test_the_batch_system_is_asked_by_command(
         ({"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, "squeue", "7_3"),
         ({"SLURM_JOB_ID": "7"}, "squeue", "7"),
         ({"PBS_JOBID": "7[3].head"}, "qstat", "7[3].head"),
+        ({"LSB_JOBID": "7", "LSB_JOBINDEX": "3"}, "bjobs", "7[3]"),
+        ({"LSB_JOBID": "7", "LSB_JOBINDEX": "0"}, "bjobs", "7"),
     ],
 )
 def test_a_member_of_an_array_asks_for_itself_and_not_for_all(
@@ -84,6 +89,10 @@ def test_no_batch_system_and_one_that_does_not_answer_give_no_end(monkeypatch: p
     assert not Deadline(ask=lambda: None).is_near(1)
 
 
+def ago(seconds: float) -> str:
+    return time.ctime(time.time() - seconds)
+
+
 def tool(folder: Path, name: str, answer: str) -> None:
     script = folder / name
     script.write_text(f'#!/bin/sh\nprintf "{answer}\\n"\n')
@@ -94,7 +103,7 @@ def tool(folder: Path, name: str, answer: str) -> None:
     ("variables", "name", "answer"),
     [
         ({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "{soon}"}, "squeue", "2:00:00"),
-        ({"PBS_JOBID": "7", JOB_END: "{soon}"}, "qstat", "    Resource_List.walltime = 02:00:00"),
+        ({"PBS_JOBID": "7", JOB_END: "{soon}"}, "qstat", "    Resource_List.walltime = 02:00:00\\n    stime = {now}"),
     ],
 )
 def test_an_extended_limit_is_noticed_although_the_environment_has_the_old_one(
@@ -104,8 +113,34 @@ def test_an_extended_limit_is_noticed_although_the_environment_has_the_old_one(
         monkeypatch.setenv(variable, value.format(soon=int(time.time()) + 5))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert Deadline().is_near(1), "the batch system does not answer: what the job was told counts"
-    tool(tmp_path, name, answer)
+    tool(tmp_path, name, answer.format(now=ago(0)))
     assert not Deadline().is_near(1)
+
+
+@pytest.mark.parametrize(("answer", "left"), [("0:00:30", 30), ("0:02:30", 60), ("0:20:00", 1200)])
+def test_an_end_a_little_later_than_told_is_a_late_answer_not_an_extension(
+    answer: str, left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, "squeue", answer)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    now = time.time()
+    end = job_end({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(now) + 60)}, fresh=True)
+    assert end is not None
+    assert abs(end - now - left) < 15
+
+
+def test_the_time_that_a_question_takes_counts() -> None:
+    clock = [0.0]
+
+    def slow() -> float:
+        clock[0] += 20.0
+        return 1000.0
+
+    deadline = Deadline(ask=lambda: 995.0, again=slow, now=lambda: clock[0])
+    clock[0] = 2.0
+    assert not deadline.is_near(0)
+    clock[0] = 984.0  # 1.5 x 2 s + 10 s are needed; 16 s would be left, but the question takes 20 s
+    assert deadline.is_near(0)
 
 
 def test_a_batch_system_that_did_not_answer_is_asked_again_but_rarely() -> None:
