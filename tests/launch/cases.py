@@ -36,7 +36,7 @@ MODES = {
     },
 }
 CASES = {f"{s}-{name}": replace(BASE, scheduler=s, **changes) for s in SCHEDULERS for name, changes in MODES.items()}
-CASES["slurm-survive"] = replace(BASE, survive=True)
+CASES |= {f"{s}-survive": replace(BASE, scheduler=s, survive=True) for s in ("slurm", "pbs")}
 CASES |= {
     f"site-{file.stem}": replace(BASE, scheduler=file.stem.split("-")[0], site=load(Site, str(file))) for file in SITES
 }

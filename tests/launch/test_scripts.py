@@ -111,6 +111,13 @@ def test_names_with_spaces_stay_one_word(scheduler: str) -> None:
     assert '"big one"' in text
 
 
+@pytest.mark.parametrize(("scheduler", "line"), [("slurm", "--no-kill"), ("pbs", "-W tolerate_node_failures=all")])
+def test_where_survivors_go_on_the_scheduler_keeps_what_is_left_of_the_allocation(scheduler: str, line: str) -> None:
+    for survive in (True, False):
+        text = render(replace(BASE, scheduler=scheduler, survive=survive))
+        assert (line in [directive.partition(" ")[2] for directive in text.splitlines()]) is survive
+
+
 def test_pbs_which_warns_nobody_gets_a_warning_from_the_script() -> None:
     assert "-le 120" in render(CASES["pbs-run"])
     assert "-le 120" not in render(replace(CASES["pbs-run"], seconds=200)), "the ranks would hardly have started"

@@ -8,6 +8,7 @@
 #SBATCH --output=/scratch/user/runs/scaffold/log/job-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue
+#SBATCH --no-kill
 #SBATCH --signal=B:USR1@120
 
 # A run on 16 MPI ranks on 4 nodes. Written by `fedhpc submit`: read it, edit it, keep it.
