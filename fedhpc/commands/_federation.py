@@ -14,6 +14,7 @@ from fedhpc import registry
 from fedhpc.comm.world import World
 from fedhpc.commands import _domains
 from fedhpc.config import RunConfig
+from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.partition import Partition
 from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
 from fedhpc.errors import ConfigError, FedhpcError
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenedData:
-    """A dataset as every rank has it, and who owns what."""
+    """A dataset as every rank has it, and who owns what; `digest` tells it from others of its name, on root only."""
 
     store: Store
     partition: Partition
+    digest: str = ""
 
 
 def open_data(world: World, config: RunConfig) -> OpenedData:
@@ -56,7 +58,8 @@ def open_data(world: World, config: RunConfig) -> OpenedData:
             table = _domains.with_split(config, store.table)
             partition = config.partition.split(table, config.seed)
             check_clients(config, partition)
-            opened = OpenedData(store, _domains.check_environments(config, table, partition))
+            checked = _domains.check_environments(config, table, partition)
+            opened = OpenedData(store, checked, fingerprint(store))
         except FedhpcError as error:
             problem = error
     world.agree(problem)
@@ -65,7 +68,8 @@ def open_data(world: World, config: RunConfig) -> OpenedData:
     if config.data.memory == "copy":
         pixels = store.images(np.arange(store.manifest.num_samples))
         store = MemoryStore(store.manifest, store.table, pixels)
-    return OpenedData(store, _share_partition(world, opened.partition if opened else None))
+    partition = _share_partition(world, opened.partition if opened else None)
+    return OpenedData(store, partition, opened.digest if opened else "")
 
 
 def _share_partition(world: World, partition: Partition | None) -> Partition:
@@ -277,6 +281,7 @@ def unused_settings(config: RunConfig) -> list[str]:
 def partition_report(data: OpenedData) -> dict[str, Any]:
     """Who owns what, for partition.json."""
     return {
+        "data": data.digest,
         "environments": list(data.store.manifest.environments),
         "clients": data.partition.counts(data.store.table),
         "unused": data.partition.unused,

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhpc.comm.world import World
 from fedhpc.commands import _federation as build
+from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
 from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError, FedhpcError
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MedicalData:
-    """A dataset as every rank has it, and who holds what when."""
+    """A dataset as every rank has it, and who holds what when; `digest` tells it from others of its name, on root."""
 
     store: Store
     timeline: Timeline
     notes: tuple[str, ...]
+    digest: str = ""
 
 
 def open_data(world: World, config: MedicalConfig) -> MedicalData:
@@ -50,13 +52,14 @@ def open_data(world: World, config: MedicalConfig) -> MedicalData:
     root = Path(config.data.root) if config.data.root else None
     problem: FedhpcError | None = None
     opened: tuple[Store, Timeline] | None = None
+    digest = ""
     if world.is_root:
         try:
             store = open_store(config.data.dataset, root)
             values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
             timeline = config.scenario.timeline(store.table, config.seed).named(values)
             _check(config, timeline)
-            opened = store, timeline
+            opened, digest = (store, timeline), fingerprint(store)
         except FedhpcError as error:
             problem = error
     world.agree(problem)
@@ -65,7 +68,7 @@ def open_data(world: World, config: MedicalConfig) -> MedicalData:
     if config.data.memory == "copy":
         store = MemoryStore(store.manifest, store.table, store.images(np.arange(store.manifest.num_samples)))
     timeline = _share(world, opened[1] if opened else None)
-    return MedicalData(store, timeline, timeline.notes)
+    return MedicalData(store, timeline, timeline.notes, digest)
 
 
 def _check(config: MedicalConfig, timeline: Timeline) -> None:
@@ -113,7 +116,7 @@ def _share(world: World, timeline: Timeline | None) -> Timeline:
 
 def report_of(data: MedicalData) -> dict[str, Any]:
     """Who holds what when, for scenario.json."""
-    return scenario_tree(data.timeline, data.store.table)
+    return {"data": data.digest, **scenario_tree(data.timeline, data.store.table)}
 
 
 def unused_settings(config: MedicalConfig, data: MedicalData) -> list[str]:

@@ -36,12 +36,16 @@ _NO_HPARAMS = (
 
 @dataclass(frozen=True)
 class _Run:
-    """A run directory: its configuration as dotted keys, and what it recorded."""
+    """A run directory: its configuration as dotted keys, and what it recorded.
+
+    `digest` tells its dataset from others of the name; None in runs that do not say.
+    """
 
     path: Path
     name: str
     keys: Mapping[str, Any]
     finished: bool
+    digest: str | None = None
 
     @property
     def algorithm(self) -> str:
@@ -73,7 +77,7 @@ def read_federations(directories: Sequence[Path]) -> SweepRecords | None:
     paths = [path for path in find_runs(directories) if holds_out(path)]
     if not paths:
         return None
-    runs = sorted(map(_read, paths), key=_place)
+    runs = _told_apart(sorted(map(_read, paths), key=_place))
     numbers = _candidates(runs)
     problems: list[str] = []
     trials: list[TrialRecords] = []
@@ -123,7 +127,28 @@ def _with_rows(table: Table, other: Table) -> Table:
 
 def _read(path: Path) -> _Run:
     keys = dict(_flat(read_yaml(str(path / CONFIG))))
-    return _Run(path, str(path), keys, (path / DONE).exists())
+    return _Run(path, str(path), keys, (path / DONE).exists(), _digest(path))
+
+
+def _digest(run: Path) -> str | None:
+    try:
+        found = json.loads((run / PARTITION).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(found["data"]) if isinstance(found, Mapping) and found.get("data") else None
+
+
+def _told_apart(runs: Sequence[_Run]) -> list[_Run]:
+    """The runs, with the digest as one more key where there are different data of one name; paths say nothing."""
+    known: dict[Any, set[str]] = {}
+    for run in runs:
+        if run.digest:
+            known.setdefault(run.keys.get("data.dataset"), set()).add(run.digest)
+    several = {name for name, digests in known.items() if len(digests) > 1}
+    return [
+        replace(run, keys={**run.keys, "data.digest": run.digest}) if run.keys.get("data.dataset") in several else run
+        for run in runs
+    ]
 
 
 def _place(run: _Run) -> tuple[str, int, str]:

@@ -18,11 +18,14 @@ _SAME_RESULT = frozenset(
 
 
 _NAMED = 4
+_ROOT = "data.root"
 
 
 def what_differs(a: MedicalRun, b: MedicalRun) -> list[str]:
-    """Dotted keys that make two runs different experiments."""
-    return [key for key in diff(a.config, b.config) if not any(f"{key}.".startswith(f"{s}.") for s in _SAME_RESULT)]
+    """Dotted keys that make two runs different experiments; `data.root` where two folders hold different data."""
+    keys = [key for key in diff(a.config, b.config) if not any(f"{key}.".startswith(f"{s}.") for s in _SAME_RESULT)]
+    digests = [run.tree.get("data") for run in (a, b)]  # runs of older versions have none
+    return [_ROOT, *keys] if all(digests) and digests[0] != digests[1] else keys
 
 
 def without_repeats(runs: Sequence[MedicalRun]) -> tuple[list[MedicalRun], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,24 @@ def test_three_criteria_choose_rounds_and_algorithms(study: Path) -> None:
             assert chosen.choices[0].validation == winner.validation
             assert chosen.choices[0].hparams["algorithm"] in ("fedavg+erm", "fedavg+dann")
             assert not chosen.missing
+
+
+def test_runs_on_other_data_of_the_same_name_are_other_candidates(study: Path, tmp_path: Path) -> None:
+    """A folder that says nothing of its data, as older runs, is one more candidate only where there are several."""
+    shutil.copytree(study, tmp_path / "runs")
+    files = sorted((tmp_path / "runs").glob("*objectiveerm*/partition.json"))
+    assert len({json.loads(file.read_text())["data"] for file in files}) == 1
+
+    def candidates(others: dict[int, str | None]) -> list[int]:
+        for number, digest in others.items():
+            files[number].write_text(json.dumps({**json.loads(files[number].read_text()), "data": digest}))
+        sweep = read_federations([tmp_path / "runs"])
+        assert sweep is not None
+        found = {run.run: run.hparams_seed for run in sweep.planned}
+        return [found[str(file.parent)] for file in files[:3]]
+
+    assert candidates({0: None}) == [0, 0, 0]
+    assert len(set(candidates({1: "0" * 64}))) == 3
 
 
 def test_an_unfinished_run_is_missing_with_the_command_that_goes_on(study: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedhpc.comm.world import SoloWorld
+from fedhpc.commands import _medical
 from fedhpc.config import read_yaml
+from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.partition import TEST, TRAIN
 from fedhpc.data.prepare import prepare, verify
 from fedhpc.data.shards import ShardStore
@@ -95,6 +99,15 @@ def test_each_client_trains_and_answers_with_its_datasets_classes(folder: Path, 
     for what in ("loss", "holdout_loss"):
         losses = [value for _, _, value in ran.values(what)]
         assert max(losses) < 20, "no sample of a class that the client does not have is asked"
+
+
+def test_a_run_says_which_data_it_had_wherever_they_lie_and_are_held(folder: Path) -> None:
+    told: list[str] = []
+    shutil.copytree(folder / "out", folder / "copy", dirs_exist_ok=True)
+    for place, memory in (("out", "mapped"), ("copy", "copy")):
+        config = load_medical(str(CONFIG), ["--data.root", str(folder / place), "--data.memory", memory])
+        told.append(_medical.report_of(_medical.open_data(SoloWorld(), config))["data"])
+    assert told == [fingerprint(ShardStore.open(folder / "out"))] * 2
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:

@@ -169,6 +169,11 @@ def test_runs_that_differ_in_more_than_their_seed_are_told_apart(tmp_path: Path)
         "F-CB (local.lr 0.1)": [0, 1],
         "F-CB (local.lr 0.5)": [0, 1],
     }
+    for run, digest in zip(runs, ("d", None, "d", "e"), strict=True):
+        run.config["data"]["root"] = f"at/{run.name}"  # paths say nothing
+        run.tree = {"data": digest} if digest else {}
+    assert list(by_title(runs[:2])) == ["F-CB"]
+    assert list(by_title(runs[2:])) == ["F-CB (data.root at/0.5-0)", "F-CB (data.root at/0.5-1)"]
     again = read_medical(write_run(tmp_path / "again", "cb", 1), "again")
     kept, notes = without_repeats([*runs, again])
     assert kept == runs
