@@ -17,6 +17,8 @@ def environment_lines(job: JobRequest) -> list[str]:
     site = job.site
     lines = ["module purge", *(f"module load {word(m)}" for m in site.modules)] if site.modules else []
     lines += site.setup
+    if lines:
+        lines = ["set +u  # what a site loads may read variables that nobody set", *lines, "set -u"]
     cpus = f"${{SLURM_CPUS_PER_TASK:-{job.cpus_per_rank}}}" if job.scheduler == "slurm" else str(job.cpus_per_rank)
     lines += [f"export OMP_NUM_THREADS={cpus}"]
     lines += [f'export {name}="{value}"' for name, _, value in (s.partition("=") for s in site.environment)]

@@ -15,6 +15,10 @@ from fedhpc.launch import Site, render
 from tests.launch.cases import BASE
 
 
+ENDS = "date +%FT%T -d @$NOW_ENDS"
+SAVED = "checkpoints/round-00000009"
+
+
 class Played:
     """A rendered Slurm script run by bash, with small programs in the places of srun, scontrol and sbatch."""
 
@@ -27,7 +31,7 @@ class Played:
             "srun": ranks,
             "scontrol": 'exit "${NO_REQUEUE:-0}"',
             "sbatch": "exit 0",
-            "squeue": "date +%FT%T -d @$NOW_ENDS",
+            "squeue": f'until [ -z "${{FIRST:-}}" ] || [ -e "$out/$FIRST" ]; do sleep 0.02; done; {ENDS}',
         }.items():
             file = tools / name
             known = f'out="{self.out}"\nexit_file="${{@: -1}}"\n'
@@ -41,7 +45,7 @@ class Played:
         script.write_text(render(job).replace("sleep 5", "sleep 0.1").replace("sleep 60", "sleep 0.1"))
         env = {**os.environ, "SLURM_JOB_ID": "7", **variables}
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        self.process = subprocess.Popen(["bash", script], env=env, **streams)
+        self.process = subprocess.Popen(["bash", script], env=env, start_new_session=True, **streams)
 
     def end(self) -> tuple[int, str]:
         said, _ = self.process.communicate(timeout=20)
@@ -58,7 +62,7 @@ class Played:
         return "scontrol requeue 7" in self.log.read_text()
 
 
-SAVE = 'mkdir -p "$out/checkpoints/round-00000009"'
+SAVE = f'mkdir -p "$out/{SAVED}"'
 
 
 @pytest.mark.parametrize(
@@ -118,11 +122,21 @@ def test_what_many_jobs_may_share_goes_by_what_each_job_tells(
     assert played.handed_in_again is again
 
 
+def test_set_up_lines_may_read_variables_that_nobody_set_and_the_script_may_not(tmp_path: Path) -> None:
+    """So do the hooks of conda, Spack and modules."""
+    played = Played(tmp_path, 'touch "$out/done"', setup=': "$NOBODY_SET_THIS"; [ -z "$NOR_THIS" ]')
+    code, said = played.end()
+    assert code == 0, said
+    lines = (tmp_path / "job.sh").read_text().splitlines()
+    start = lines.index("set +u  # what a site loads may read variables that nobody set")
+    assert start < next(i for i, line in enumerate(lines) if "NOBODY" in line) < lines.index("set -u", start)
+
+
 @pytest.mark.parametrize("array", [{}, {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}])
 def test_a_member_of_an_array_speaks_of_itself_and_not_of_all(array: dict[str, str], tmp_path: Path) -> None:
     """The number of one member is that of the array: Slurm would requeue, list and wait for all of them."""
     ends = {"SLURM_JOB_END_TIME": str(int(time.time()) + 14), "NOW_ENDS": str(int(time.time()) + 14)}
-    played = Played(tmp_path, f"{SAVE}; exec sleep 15", NO_REQUEUE="1", **ends, **array)
+    played = Played(tmp_path, f"{SAVE}; exec sleep 15", NO_REQUEUE="1", FIRST=SAVED, **ends, **array)
     assert played.end()[0] == 0
     me = "7_3" if array else "7"
     said = played.log.read_text()
@@ -168,7 +182,7 @@ def test_a_launcher_that_hangs_is_killed_in_time_and_no_other(
     ranks: str, left: int, moved: int, code: int, again: bool, tmp_path: Path
 ) -> None:
     now = int(time.time())
-    ends = {"SLURM_JOB_END_TIME": str(now + left), "NOW_ENDS": str(now + moved)}
+    ends = {"SLURM_JOB_END_TIME": str(now + left), "NOW_ENDS": str(now + moved), "FIRST": SAVED if SAVE in ranks else ""}
     played = Played(tmp_path, f"trap '' TERM USR1; {ranks}", **ends)
     began = time.monotonic()
     assert played.end()[0] == code

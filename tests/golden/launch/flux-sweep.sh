@@ -23,7 +23,9 @@ cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
 echo "$(date +%FT%T) job $(flux getattr jobid) on $(hostname)"
 
+set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
+set -u
 export OMP_NUM_THREADS=8
 
 launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -g 1)

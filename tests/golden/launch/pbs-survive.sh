@@ -4,6 +4,7 @@
 #PBS -l place=scatter
 #PBS -l walltime=02:00:00
 #PBS -W tolerate_node_failures=all
+#PBS -W tolerate_node_failures=all
 #PBS -j oe
 #PBS -o /scratch/user/runs/scaffold/log/
 #PBS -r y
@@ -24,7 +25,9 @@ cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
 echo "$(date +%FT%T) job $PBS_JOBID on $(hostname)"
 
+set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
+set -u
 export OMP_NUM_THREADS=8
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 

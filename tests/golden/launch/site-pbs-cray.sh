@@ -23,9 +23,11 @@ cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
 echo "$(date +%FT%T) job $PBS_JOBID on $(hostname)"
 
+set +u  # what a site loads may read variables that nobody set
 module purge
 module load cray-mpich
 source .venv/bin/activate
+set -u
 export OMP_NUM_THREADS=8
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 

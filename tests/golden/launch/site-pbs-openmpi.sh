@@ -23,7 +23,9 @@ cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
 echo "$(date +%FT%T) job $PBS_JOBID on $(hostname)"
 
+set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
+set -u
 export OMP_NUM_THREADS=8
 export OMPI_MCA_mpi_yield_when_idle="1"
 export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # a lost host ends the job

@@ -26,7 +26,9 @@ cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
 echo "$(date +%FT%T) job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)) on $(hostname)"
 
+set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
+set -u
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-8}  # srun does not take it from above
 

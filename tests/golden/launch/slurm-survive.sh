@@ -9,6 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --no-kill
+#SBATCH --no-kill
 #SBATCH --signal=B:USR1@120
 
 # A run on 16 MPI ranks on 4 nodes. Written by `fedhpc submit`: read it, edit it, keep it.
@@ -27,7 +28,9 @@ cd /home/user/fedhpc || exit 1
 mkdir -p "$out/log"
 echo "$(date +%FT%T) job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)) on $(hostname)"
 
+set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
+set -u
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
 
 passed_on=()
