@@ -58,7 +58,7 @@ def read_original(directory: Path) -> SweepRecords:
             trials.append(trial)
             arguments[trial.run] = records[0]["args"]
     plan = tuple(_inferred_plan(trials, arguments, str(directory)))
-    return SweepRecords(str(directory), tuple(trials), plan, problems=tuple(problems))
+    return SweepRecords(str(directory), tuple(trials), plan, problems=tuple(problems), has_defaults=True)
 
 
 def _inferred_plan(

@@ -7,7 +7,7 @@ Generalization"; the result file in its repository).
 
 from __future__ import annotations
 
-from fedhpc.report.names import DATASETS
+from fedhpc.report.names import DATASETS, ENVIRONMENTS
 
 CONDITIONS = "5001 steps, 20 draws, 3 trials, ResNet-50 with frozen batch norm"
 _CRITERIA = ("training_domain_validation", "leave_one_domain_out", "oracle")
@@ -25,16 +25,19 @@ cdann 51.7/39.1/59.5 97.9/97.5/97.9 77.5/77.5/79.9 82.6/78.8/85.8 65.8/64.3/65.3
 """A line per algorithm: DomainBed's datasets in its order, each under the three criteria."""
 
 
-def published_mean(criterion: str, dataset: str, algorithm: str) -> float | None:
+def published_mean(criterion: str, dataset: str, algorithm: str, num_environments: int | None = None) -> float | None:
     """The published mean over test environments in percent; None where there is none.
 
     Args:
         criterion: name of a criterion of ours.
         dataset: our name of a dataset.
         algorithm: our name of an algorithm.
+        num_environments: that a mean is over which is to be held against it: there is none unless these are all.
     """
     rows = {name: cells for name, *cells in map(str.split, _MEANS.strip().splitlines())}
     if criterion not in _CRITERIA or dataset not in DATASETS or algorithm not in rows:
+        return None
+    if num_environments not in (None, len(ENVIRONMENTS[dataset])):
         return None
     cell = rows[algorithm][list(DATASETS).index(dataset)]
     return float(cell.split("/")[_CRITERIA.index(criterion)])

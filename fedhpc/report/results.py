@@ -60,6 +60,7 @@ class SweepRecords:
         problems: damaged records, one line each.
         failed: why planned trials that are not finished have raised: by id, the last line of the newest traceback.
         whole: whether the command without a list of trials would run what is planned and no more.
+        has_defaults: whether hparams seed 0 stands for the defaults, as in sweeps; else candidates are only numbered.
     """
 
     source: str
@@ -72,11 +73,23 @@ class SweepRecords:
     problems: tuple[str, ...] = ()
     failed: Mapping[str, str] | None = None
     whole: bool = True
+    has_defaults: bool = False
 
     @property
     def num_records(self) -> int:
         """Checkpoints of all trials."""
         return sum(len(t.checkpoints) for t in self.trials)
+
+    @property
+    def draws_repeat(self) -> bool:
+        """Whether a draw has the same values in every repetition, as far as there are several."""
+        values: dict[tuple[str, str, int], dict[int, str]] = {}
+        for t in self.trials:
+            if t.hparams_seed:
+                draw = values.setdefault((t.dataset, t.algorithm, t.hparams_seed), {})
+                draw[t.trial_seed] = repr(sorted(t.hparams.items()))
+        several = [set(draw.values()) for draw in values.values() if len(draw) > 1]
+        return bool(several) and all(len(found) == 1 for found in several)
 
     def labels(self, dataset: str) -> tuple[str, ...]:
         """Names of a dataset's environments."""
@@ -127,7 +140,7 @@ class Cell:
         choices: by trial seed.
         missing: planned trials that the criterion needs here and that are not finished.
         defaults: the same with hparams seed 0 as the only candidate: hyperparameters that do not differ between trials,
-            so that its error has no part in theirs.
+            so that its error has no part in theirs; without a value where no seed stands for them.
     """
 
     test_env: int
@@ -198,7 +211,8 @@ def tables(sweep: SweepRecords, criterion: Criterion, name: str) -> list[Table]:
             plan = planned.get((dataset, algorithm), [])
             open_trials = [t for t in plan if t.key not in finished]
             if group or plan:
-                cells = (_cell(criterion, env, len(labels), group, open_trials) for env in envs)
+                plain = _defaults(group) if sweep.has_defaults else {}
+                cells = (_cell(criterion, env, len(labels), group, plain, open_trials) for env in envs)
                 rows.append(Row(algorithm, tuple(cells)))
         if envs and rows:
             found.append(Table(dataset, name, tuple(labels[e] for e in envs), tuple(rows)))
@@ -221,15 +235,19 @@ def planned_environments(sweep: SweepRecords, criterion: Criterion, dataset: str
     return [e for e in range(count) if not sets or all(frozenset(n) in sets for n in criterion.needs(e, count))]
 
 
+def _defaults(group: Mapping[int, Sequence[TrialRecords]]) -> dict[int, list[TrialRecords]]:
+    return {seed: [t for t in trials if t.hparams_seed == 0] for seed, trials in group.items()}
+
+
 def _cell(
     criterion: Criterion,
     test_env: int,
     num_environments: int,
     group: Mapping[int, Sequence[TrialRecords]],
+    plain: Mapping[int, Sequence[TrialRecords]],
     open_trials: Sequence[PlannedTrial],
 ) -> Cell:
     choices = _choices(criterion, test_env, group)
-    plain = {seed: [t for t in trials if t.hparams_seed == 0] for seed, trials in group.items()}
     defaults = Figure.of([c.test for c in _choices(criterion, test_env, plain).values()])
     needs = {frozenset(need) for need in criterion.needs(test_env, num_environments)}
     missing = tuple(t for t in open_trials if frozenset(t.test_envs) in needs)

@@ -77,7 +77,7 @@ def _comparisons(found: SweepResults) -> Iterator[tuple[str, list[list[str]]]]:
         means: dict[str, dict[str, str]] = {}
         for table in found.tables[name]:
             for row in table.rows:
-                published = published_mean(name, table.dataset, row.algorithm)
+                published = published_mean(name, table.dataset, row.algorithm, len(table.environments))
                 if published is not None:
                     away = "" if row.mean is None else f" ({row.mean - published:+.1f})"
                     means.setdefault(row.algorithm, {})[table.dataset] = f"{published:.1f}{away}"
@@ -199,7 +199,7 @@ def _table_tree(table: Table) -> dict[str, Any]:
             "algorithm": r.algorithm,
             "cells": [_cell_tree(c) for c in r.cells],
             "mean": r.mean,
-            "published_mean": published_mean(table.criterion, table.dataset, r.algorithm),
+            "published_mean": published_mean(table.criterion, table.dataset, r.algorithm, len(table.environments)),
         }
         for r in table.rows
     ]
@@ -241,13 +241,15 @@ def _without_nan(value: Any) -> Any:
 
 def explanations(found: SweepResults) -> Iterator[str]:
     """For every cell and trial in words: what was chosen, at which step, because of which accuracies."""
+    repeat = found.sweep.draws_repeat
     for name, criterion in found.criteria.items():
         for table, row, cell, label in _cells(found, name):
             yield f"{row.algorithm} on {table.dataset}, test environment {label}, {criterion.title}:"
             yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
             if cell.defaults.num_trials and _draws(cell):
+                draws = "which are the same in every trial" if repeat else "whose error is that of draws and training"
                 yield (
-                    f"  {show(cell.figure)} among all draws, whose error is that of draws and training; "
+                    f"  {show(cell.figure)} among all draws, {draws}; "
                     f"{show(cell.defaults)} with the defaults in every trial, whose error is that of training alone"
                 )
             if cell.missing:

@@ -83,6 +83,7 @@ def read_plan(directory: Path) -> SweepRecords:
             tuple(found["criteria"]),
             found["about"],
             f"fedhpc sweep {shlex.quote(str(directory / CONFIG))} --out {shlex.quote(str(directory))} --only",
+            has_defaults=True,
             whole=bool(found.get(WHOLE, True)),
         )
     except OSError as error:

@@ -56,7 +56,8 @@ def write_sweep(
                     writer.write(Record(f"{roles[0]}_accuracy", accuracy, "fraction", step, 0.0, environment=env))
                     value = None if validation is None else accuracy
                     writer.write(Record(f"{roles[1]}_accuracy", value, "fraction", step, 0.0, environment=env))
-        done = {"spec": spec.full_dict(), "hparams": {"lr": 0.1}, "num_environments": len(labels[spec.dataset])}
+        hparams = {"lr": 0.1 + spec.hparams_seed * (1 + (0 if spec.setup.get("fixed_draws") else spec.trial_seed))}
+        done = {"spec": spec.full_dict(), "hparams": hparams, "num_environments": len(labels[spec.dataset])}
         (place / "done").write_text(json.dumps({**done, "diverged": spec in diverged}), encoding="utf-8")
     return folder
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedhpc.report.published import published_mean
+from fedhpc.report.results import SweepRecords
 from fedhpc.report.sweep_notes import missing_notes, remarks
 from fedhpc.report.sweep_tables import explanations, json_tree, text_report
 from fedhpc.report.sweeps import load, results
@@ -104,6 +106,33 @@ def test_figures_are_compared_with_the_published_ones(tmp_path: Path) -> None:
     found = results(load(write_sweep(tmp_path, specs(algorithms=("erm", "mine")), PACS)))
     rows = [line.split() for line in text_report(found).splitlines() if "(" in line and line.startswith("erm")]
     assert rows == [["erm", "85.5", "(-25.0)"], ["erm", "83.0", "(-22.5)"], ["erm", "86.7", "(-26.2)"]]
+
+
+def test_a_mean_over_some_environments_is_not_held_against_one_over_all(tmp_path: Path) -> None:
+    trials = [t for t in specs() if t.test_envs == (0,)]
+    found = results(load(write_sweep(tmp_path, trials, PACS, ["oracle"])))
+    assert "published means" not in text_report(found)
+    assert [row["published_mean"] for table in json_tree(found)["tables"] for row in table["rows"]] == [None]
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "fedavg+erm"])
+def test_candidates_of_federations_are_no_defaults(algorithm: str, tmp_path: Path) -> None:
+    """They are only numbered; in a sweep the number 0 stands for the defaults."""
+    sweep = load(write_sweep(tmp_path, specs(), PACS))
+    runs = [replace(t, algorithm=algorithm) for t in sweep.trials]
+    found = results(SweepRecords("runs", tuple(runs), environments=sweep.environments), ["oracle"])
+    assert "defaults" not in "".join(explanations(found))
+    assert json_tree(found)["tables"][0]["rows"][0]["cells"][0]["defaults"]["mean"] is None
+
+
+def test_draws_that_repeat_are_no_source_of_error(tmp_path: Path) -> None:
+    """`sweep.fixed_draws`: every repetition chooses among the same draws."""
+    fresh = results(load(write_sweep(tmp_path / "fresh", specs(), PACS)), ["oracle"])
+    assert "among all draws, whose error is that of draws and training;" in "".join(explanations(fresh))
+    fixed = results(load(write_sweep(tmp_path / "fixed", specs(setup={"fixed_draws": True}), PACS)), ["oracle"])
+    said = "".join(explanations(fixed))
+    assert "60.5 ± 0.4 among all draws, which are the same in every trial;" in said
+    assert "draws and training" not in said
 
 
 def test_both_errors_are_told(tmp_path: Path) -> None:
