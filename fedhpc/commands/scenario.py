@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
+    from fedhpc.data.fingerprint import fingerprint
     from fedhpc.data.stores import open_store
     from fedhpc.medical.describe import scenario_tree, text_table
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     store = open_store(config.data.dataset, config.data.root)
     values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
     timeline = config.scenario.timeline(store.table, config.seed).named(values)
-    tree = scenario_tree(timeline, store.table)
+    tree = {"data": fingerprint(store), **scenario_tree(timeline, store.table)}
     text = text_table(tree)
     print(json.dumps(tree, indent=1) if args.json else text, end="\n" if args.json else "")
     if args.out is None:

@@ -39,8 +39,7 @@ def medical_files(runs: Sequence[Path], places: Sequence[Path], style: str = "fe
         FedhpcError: records can't be read; names the file.
     """
     kept = [run for run in runs if is_medical(run) and (run / "metrics.jsonl").exists()]
-    last = [run.name for run in kept]
-    found = [read_medical(r, r.name if last.count(r.name) == 1 else f"{r.parent.name}-{r.name}") for r in kept]
+    found = [read_medical(run, name) for run, name in zip(kept, _names(kept), strict=True)]
     if not found:
         return "", {}
     medical, notes = without_repeats(found)
@@ -66,6 +65,15 @@ def medical_files(runs: Sequence[Path], places: Sequence[Path], style: str = "fe
     return text, files
 
 
+def _names(places: Sequence[Path]) -> list[str]:
+    """The last part of each path; where others have the same, with as many more as it takes."""
+    parts = [place.absolute().parts[1:] for place in places]
+    names = ["-".join(own[-1:]) for own in parts]
+    for num in range(2, max(map(len, parts), default=0) + 1):
+        names = ["-".join(own[-num:]) if names.count(n) > 1 else n for own, n in zip(parts, names, strict=True)]
+    return [n if names.count(n) == 1 else f"{n}-{number}" for number, n in enumerate(names, 1)]
+
+
 def _by_dataset(runs: Sequence[MedicalRun]) -> dict[str, list[MedicalRun]]:
     """Scores on different data, or with and without a new class, are never averaged."""
     found: dict[str, list[MedicalRun]] = {}
@@ -79,13 +87,20 @@ def _details(runs: Sequence[MedicalRun]) -> str:
 
 
 def _unfinished(runs: Sequence[MedicalRun]) -> list[str]:
-    """What is missing, and how to get it."""
-    return [
-        f"{run.name} has no scores after task {', '.join(map(str, run.missing))} and counts only where it has some; "
-        f"go on with: fedhpc run {run.place / 'config.yaml'} --out {run.place} --resume"
-        for run in runs
-        if not run.finished
-    ]
+    """What is missing, and how to get it, where that is possible."""
+    notes = []
+    for run in runs:
+        if run.finished:
+            continue
+        tasks = ", ".join(map(str, run.missing))
+        if run.done:
+            notes.append(f"{run.name} came to its end, but nobody was tested after task {tasks}: no samples for it")
+            continue
+        notes.append(
+            f"{run.name} has no scores after task {tasks} and counts only where it has some; "
+            f"go on with: fedhpc run {run.place / 'config.yaml'} --out {run.place} --resume"
+        )
+    return notes
 
 
 def _no_contrast(run: MedicalRun) -> str:

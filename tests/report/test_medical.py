@@ -66,14 +66,15 @@ def test_what_was_not_recorded_is_missing_not_zero(tmp_path: Path) -> None:
     assert medical_plots([run]) == {}
 
 
-def test_a_run_that_has_no_scores_yet_does_not_keep_another_from_its_tables(tmp_path: Path) -> None:
+def test_a_run_that_has_no_scores_yet_does_not_keep_another_from_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedhpc.report.medical_report._figures", lambda *_: {})  # slow
     places = [write_run(tmp_path / f"{seed}", "cb", seed, reached=0 if seed else None) for seed in (0, 1)]
     text, files = medical_files(places, [tmp_path])
     assert "1 of 2" in text
-    alone = medical_files(places[:1], [tmp_path])[1]
     means = [matrix_table([read_medical(place, "x") for place in some]) for some in (places, places[:1])]
     assert means[0] == means[1] != ""
-    assert set(files) == set(alone)
     rows = list(csv.DictReader(io.StringIO(files["medical.csv"].decode())))
     assert {row["seeds"] for row in rows if row["mean"]} == {"1"}
     assert {row["seeds"] for row in rows if not row["mean"]} <= {"0"}

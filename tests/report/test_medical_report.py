@@ -74,6 +74,21 @@ def test_what_is_missing_or_left_out_is_said(study: Path, written) -> None:  # t
     assert [value is None for value in erm["values"]] == [False, True]
 
 
+def test_runs_are_named_apart_and_a_finished_one_is_not_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedhpc.report.medical_report._figures", lambda *_: {})  # slow
+    places = [write_run(tmp_path / name, "cb", seed, reached=2) for seed, name in
+              enumerate(("a/s/r1", "b/s/r1", "b/s/r2", "a-s/r1", "a/s-r1"))]  # fmt: skip
+    (places[2] / "done").touch()
+    text, files = medical_files(places, [tmp_path])
+    names = [run["name"] for run in json.loads(files["medical.json"])["runs"]]
+    assert len(set(names)) == 5
+    assert {"b-s-r1", "r2"} <= set(names)
+    assert "note: r2 came to its end, but nobody was tested after task 3" in text
+    assert text.count("--resume") == 4
+
+
 def test_json_holds_all_scores_of_every_run(study: Path, written) -> None:  # type: ignore[no-untyped-def]
     tree = json.loads((study / "report" / "medical.json").read_text())
     scores = {row["score"] for row in tree["scores"]}
