@@ -24,6 +24,7 @@ trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
 _GUARD = """\
 {left}
 guard() {{  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    trap '' USR1  # some schedulers send it to all processes of a job
 {warning}\
     until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
     [ ! -e "$finished" ] || sleep 60

@@ -14,7 +14,6 @@ import pytest
 from fedhpc.launch import Site, render
 from tests.launch.cases import BASE
 
-
 ENDS = "date +%FT%T -d @$NOW_ENDS"
 SAVED = "checkpoints/round-00000009"
 
@@ -182,9 +181,24 @@ def test_a_launcher_that_hangs_is_killed_in_time_and_no_other(
     ranks: str, left: int, moved: int, code: int, again: bool, tmp_path: Path
 ) -> None:
     now = int(time.time())
-    ends = {"SLURM_JOB_END_TIME": str(now + left), "NOW_ENDS": str(now + moved), "FIRST": SAVED if SAVE in ranks else ""}
+    ends = {
+        "SLURM_JOB_END_TIME": str(now + left),
+        "NOW_ENDS": str(now + moved),
+        "FIRST": SAVED if SAVE in ranks else "",
+    }
     played = Played(tmp_path, f"trap '' TERM USR1; {ranks}", **ends)
     began = time.monotonic()
     assert played.end()[0] == code
     assert time.monotonic() - began < 10
     assert played.handed_in_again is again
+
+
+def test_a_warning_to_all_processes_of_the_job_leaves_the_guard_alive(tmp_path: Path) -> None:
+    """Some schedulers signal the whole group; subshells do not have the script's traps."""
+    ranks = "trap '' USR1; touch \"$out/up\"; sleep 0.5; touch \"$out/done\"; exec sleep 15"
+    played = Played(tmp_path, ranks)
+    played.wait_for("up")
+    os.killpg(played.process.pid, signal.SIGUSR1)
+    began = time.monotonic()
+    assert played.end()[0] == 0
+    assert time.monotonic() - began < 10, "nobody killed the launcher that hangs"

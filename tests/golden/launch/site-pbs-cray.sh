@@ -40,6 +40,7 @@ before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
 guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    trap '' USR1  # some schedulers send it to all processes of a job
     until [ -e "$finished" ] || [ "$(left)" -le 120 ]; do sleep 5; done
     [ -e "$finished" ] || kill -USR1 "$job"  # this scheduler gives no warning
     until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
