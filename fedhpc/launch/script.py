@@ -129,7 +129,8 @@ def _command(job: JobRequest) -> list[str]:
     if job.mode == "run":
         return ['finished="$out/done"', f"command=({' '.join([*words, '--resume'])})"]
     words += ["--exit-file", '"$finished"']
-    return ['finished="$out/log/exit-$(hostname)-$$"', f"command=({' '.join(words)})"]
+    stale = 'rm -f "$finished"  # process ids come back'
+    return ['finished="$out/log/exit-$(hostname)-$$"', stale, f"command=({' '.join(words)})"]
 
 
 def _ending(job: JobRequest, again: str) -> list[str]:

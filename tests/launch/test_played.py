@@ -144,6 +144,13 @@ def test_a_member_of_an_array_speaks_of_itself_and_not_of_all(array: dict[str, s
     assert f"sbatch --dependency=afterany:{me} " in said
 
 
+@pytest.mark.parametrize("mode", ["study", "sweep"])
+def test_what_an_earlier_job_of_the_same_name_told_is_forgotten(mode: str, tmp_path: Path) -> None:
+    """Process ids come back, in containers after every restart."""
+    stale = 'echo 0 >"$out/log/exit-$(hostname)-$$"'
+    assert Played(tmp_path, "exit 137", mode, setup=stale).end()[0] == 137
+
+
 @pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
 def test_a_warning_reaches_the_ranks_and_a_cancelled_job_is_not_handed_in(
     number: int, again: bool, tmp_path: Path
@@ -195,7 +202,7 @@ def test_a_launcher_that_hangs_is_killed_in_time_and_no_other(
 
 def test_a_warning_to_all_processes_of_the_job_leaves_the_guard_alive(tmp_path: Path) -> None:
     """Some schedulers signal the whole group; subshells do not have the script's traps."""
-    ranks = "trap '' USR1; touch \"$out/up\"; sleep 0.5; touch \"$out/done\"; exec sleep 15"
+    ranks = 'trap \'\' USR1; touch "$out/up"; sleep 0.5; touch "$out/done"; exec sleep 15'
     played = Played(tmp_path, ranks)
     played.wait_for("up")
     os.killpg(played.process.pid, signal.SIGUSR1)

@@ -35,6 +35,7 @@ for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  
 done
 launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}")
 finished="$out/log/exit-$(hostname)-$$"
+rm -f "$finished"  # process ids come back
 command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --exit-file "$finished")
 
 progress() { printf '%s\n' "$out"/queue/*.done; }

@@ -38,6 +38,7 @@ for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  
 done
 launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}")
 finished="$out/log/exit-$(hostname)-$$"
+rm -f "$finished"  # process ids come back
 command=(fedhpc study /home/user/configs/study.yaml --out "$out" --exit-file "$finished")
 
 progress() { printf '%s\n' "$out"/*/checkpoints/round-* "$out"/*/done; }

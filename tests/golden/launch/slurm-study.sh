@@ -35,6 +35,7 @@ export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-8}  # srun does not take it fro
 
 launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
 finished="$out/log/exit-$(hostname)-$$"
+rm -f "$finished"  # process ids come back
 command=(fedhpc study /home/user/configs/study.yaml --out "$out" --exit-file "$finished")
 
 progress() { printf '%s\n' "$out"/*/checkpoints/round-* "$out"/*/done; }

@@ -38,6 +38,7 @@ launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
 staged=$("${launcher[@]}" fedhpc stage /data/pacs '/data/my vlcs' "${TMPDIR:-/tmp}" | tail -n 2) || staged=
 mapfile -t data <<<"$staged"
 finished="$out/log/exit-$(hostname)-$$"
+rm -f "$finished"  # process ids come back
 command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --sweep.datasets.pacs "${data[0]:-/data/pacs}" --sweep.datasets.vlcs "${data[1]:-/data/my vlcs}" --exit-file "$finished")
 
 progress() { printf '%s\n' "$out"/queue/*.done; }

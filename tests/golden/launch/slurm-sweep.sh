@@ -34,6 +34,7 @@ export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-8}  # srun does not take it fro
 
 launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
 finished="$out/log/exit-$(hostname)-$$"
+rm -f "$finished"  # process ids come back
 command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --exit-file "$finished")
 
 progress() { printf '%s\n' "$out"/queue/*.done; }
