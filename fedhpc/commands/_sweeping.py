@@ -26,6 +26,7 @@ from fedhpc.report.trial_files import DONE, is_sweep
 from fedhpc.runs.environment import describe_environment
 from fedhpc.runs.rundir import write_atomically
 from fedhpc.sweep.datasets import open_dataset
+from fedhpc.sweep.draws import refuse_other_draws
 from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.folder import LOG, DataFacts, write_sweep
 from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan, remark_text
@@ -109,6 +110,7 @@ def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None
     plan = whole.only(ids) if ids else whole
     models = kept_models(asked, plan.trials, config.checkpoint.keep)
     if not dry:
+        refuse_other_draws(folder, plan)
         check_models(plan, stores, _weights_file(config))
         data = {name: DataFacts(fingerprint(store), store.num_samples) for name, store in stores.items()}
         write_sweep(folder, config, plan, data)  # in a new folder, `--only` plans no more than that

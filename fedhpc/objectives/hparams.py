@@ -177,7 +177,8 @@ def hparams_for(
         dataset: e.g. `rotated_mnist` or RotatedMNIST.
         hparams_seed: 0 gives the defaults, whatever the trial.
         trial_seed: of the repetition; random values are drawn anew in each.
-        profile: `head` gives the original's values; `paper` differs in the keys that name the network.
+        profile: `head` gives the original's values; `paper` differs in the keys that name the network and, in what is
+            drawn, in Mixup's `mixup_alpha`.
 
     Raises:
         ConfigError: no such algorithm or profile.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from fedhpc.report.results import PlannedTrial, planned_environments
-from fedhpc.report.selection import Criterion
+from fedhpc.report.selection import Criterion, TrialRecords
 from fedhpc.report.sweeps import SweepResults
 
 INCOMPLETE = "*"
@@ -66,6 +67,7 @@ def remarks(found: SweepResults) -> Iterator[str]:
         yield from _without_table(found, name, criterion)
     yield from _unmeasured(found)
     yield from _diverged(found)
+    yield from _mixed_draws(found)
     candidates = len({t.hparams_seed for t in found.sweep.trials})
     if 0 < candidates < _FEW_CANDIDATES:
         yield (
@@ -124,3 +126,29 @@ def _diverged(found: SweepResults) -> Iterator[str]:
             f"{len(runs)} of {len(found.sweep.trials)} trials diverged (the last loss is not finite); they count with "
             f"what they recorded: {', '.join(runs[:_MOST_NAMED])}{more}"
         )
+
+
+def _mixed_draws(found: SweepResults) -> Iterator[str]:
+    """Draws whose trials did not all have its hyperparameters, as the program changed what it draws."""
+    draws: dict[tuple[str, str, int, int], list[TrialRecords]] = {}
+    for t in found.sweep.trials:
+        draws.setdefault((t.algorithm, t.dataset, t.hparams_seed, t.trial_seed), []).append(t)
+    lines = []
+    for (algorithm, dataset, hparams_seed, trial_seed), trials in draws.items():
+        if differing := list(_differing(trials)):
+            place = f"{algorithm} on {dataset}, hparams seed {hparams_seed}, trial {trial_seed}"
+            lines.append(f"trials of one draw had different hyperparameters: {place}: {'; '.join(differing)}")
+    yield from lines[:_MOST_NAMED]
+    if len(lines) > _MOST_NAMED:
+        yield f"and {len(lines) - _MOST_NAMED} more draws whose trials had different hyperparameters"
+
+
+def _differing(trials: Sequence[TrialRecords]) -> Iterator[str]:
+    """Which hyperparameters trials that should have the same ones do not share; what is rarest names its trial."""
+    for name in trials[0].hparams:
+        values = Counter(str(t.hparams[name]) for t in trials if name in t.hparams)
+        if len(values) > 1:
+            rare = values.most_common()[-1][0]
+            run = next(t.run for t in trials if str(t.hparams.get(name)) == rare)
+            rest = ", ".join(f"{value} in {count} others" for value, count in values.most_common()[:-1])
+            yield f"{name} is {rare} in {run} and {rest}"

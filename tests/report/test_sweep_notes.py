@@ -83,6 +83,19 @@ def test_empty_validation_parts_are_told(tmp_path: Path) -> None:
     assert any("no trial has what this criterion chooses by" in line for line in explanations(found))
 
 
+def test_trials_of_one_draw_that_had_different_hyperparameters_are_named(tmp_path: Path) -> None:
+    """Another version of the program may draw otherwise; ids of trials do not tell."""
+    trials = specs()
+    folder = write_sweep(tmp_path, trials, PACS)
+    assert "different hyperparameters" not in notes(folder)
+    odd = next(t for t in trials if (t.test_envs, t.hparams_seed, t.trial_seed) == ((2,), 1, 0))
+    done = json.loads((folder / odd.folder / "done").read_text(encoding="utf-8"))
+    (folder / odd.folder / "done").write_text(json.dumps({**done, "hparams": {"lr": 7.5}}), encoding="utf-8")
+    (line,) = [line for line in notes(folder).splitlines() if "different hyperparameters" in line]
+    assert "erm on pacs, hparams seed 1, trial 0: lr is 7.5 in trials/pacs/erm/e2-h1-t0" in line
+    assert "and 1.1 in 9 others" in line
+
+
 def test_diverged_trials_are_named(tmp_path: Path) -> None:
     trials = specs()
     folder = write_sweep(tmp_path, trials, PACS, diverged=trials[:7])
