@@ -7,11 +7,13 @@ from fedhpc.launch.request import JobRequest
 from fedhpc.launch.schedulers import KNOWN
 from fedhpc.launch.words import word
 
+_DATED = "stat -c '%n %y'"
 _PROGRESS = {
-    "run": '"$out"/checkpoints/round-*',
-    "study": '"$out"/*/checkpoints/round-* "$out"/*/done',
-    "sweep": '"$out"/queue/*.done',
+    "run": _DATED + ' "$out"/checkpoints/round-* 2>/dev/null',
+    "study": _DATED + ' "$out"/*/checkpoints/round-* "$out"/*/done 2>/dev/null',
+    "sweep": """printf '%s\\n' "$out"/queue/*.done""",
 }
+"""What was saved: with dates, as a round that is evaluated is saved again; a sweep has too many files for `stat`."""
 
 _SIGNALS = """\
 job=
@@ -82,7 +84,7 @@ def render(job: JobRequest) -> str:
         *_staging(job),
         *_command(job),
         "",
-        f"progress() {{ printf '%s\\n' {_PROGRESS[job.mode]}; }}",
+        f"progress() {{ {_PROGRESS[job.mode]}; }}",
         "before=$(progress)",
         "",
         _guard(job),

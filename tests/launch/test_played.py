@@ -144,6 +144,18 @@ def test_a_member_of_an_array_speaks_of_itself_and_not_of_all(array: dict[str, s
     assert f"sbatch --dependency=afterany:{me} " in said
 
 
+@pytest.mark.parametrize(("saves", "again"), [("rm -r {0}; mkdir {0}; ", True), ("", False)])
+@pytest.mark.parametrize(("mode", "folder"), [("run", ""), ("study", "a-seed0/")])
+def test_a_checkpoint_of_the_same_round_may_be_a_new_one(
+    mode: str, folder: str, saves: str, again: bool, tmp_path: Path
+) -> None:
+    """A run that goes on at a round, evaluates and stops saves that round again, now with its evaluation."""
+    place = f'"$out/{folder}{SAVED}"'
+    played = Played(tmp_path, f"{saves.format(place)}exit 75", mode, setup=f"mkdir -p {place}")
+    assert played.end()[0] == (0 if again else 1)
+    assert played.handed_in_again is again
+
+
 @pytest.mark.parametrize("mode", ["study", "sweep"])
 def test_what_an_earlier_job_of_the_same_name_told_is_forgotten(mode: str, tmp_path: Path) -> None:
     """Process ids come back, in containers after every restart."""

@@ -29,7 +29,7 @@ launcher=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 4 --cpu_per_rs 32 --bind 
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
-progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+progress() { stat -c '%n %y' "$out"/checkpoints/round-* 2>/dev/null; }
 before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds

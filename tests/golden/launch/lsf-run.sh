@@ -40,7 +40,7 @@ launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
-progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+progress() { stat -c '%n %y' "$out"/checkpoints/round-* 2>/dev/null; }
 before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds

@@ -41,7 +41,7 @@ finished="$out/log/exit-$(hostname)-$$"
 rm -f "$finished"  # process ids come back
 command=(fedhpc study /home/user/configs/study.yaml --out "$out" --exit-file "$finished")
 
-progress() { printf '%s\n' "$out"/*/checkpoints/round-* "$out"/*/done; }
+progress() { stat -c '%n %y' "$out"/*/checkpoints/round-* "$out"/*/done 2>/dev/null; }
 before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds

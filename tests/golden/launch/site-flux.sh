@@ -35,7 +35,7 @@ launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -g 1)
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
-progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+progress() { stat -c '%n %y' "$out"/checkpoints/round-* 2>/dev/null; }
 before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds

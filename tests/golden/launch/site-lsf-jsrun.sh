@@ -33,7 +33,7 @@ launcher=(jsrun --nrs 16 --rs_per_host 4 --tasks_per_rs 1 --cpu_per_rs 8 --bind 
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
-progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+progress() { stat -c '%n %y' "$out"/checkpoints/round-* 2>/dev/null; }
 before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds

@@ -35,7 +35,7 @@ launcher=(mpiexec -n 16 --ppn 4 --depth 8 --cpu-bind depth)
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
-progress() { printf '%s\n' "$out"/checkpoints/round-*; }
+progress() { stat -c '%n %y' "$out"/checkpoints/round-* 2>/dev/null; }
 before=$(progress)
 
 left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds

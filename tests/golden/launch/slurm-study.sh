@@ -38,7 +38,7 @@ finished="$out/log/exit-$(hostname)-$$"
 rm -f "$finished"  # process ids come back
 command=(fedhpc study /home/user/configs/study.yaml --out "$out" --exit-file "$finished")
 
-progress() { printf '%s\n' "$out"/*/checkpoints/round-* "$out"/*/done; }
+progress() { stat -c '%n %y' "$out"/*/checkpoints/round-* "$out"/*/done 2>/dev/null; }
 before=$(progress)
 
 me=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
