@@ -114,9 +114,14 @@ def _share(world: World, timeline: Timeline | None) -> Timeline:
     return replace(Timeline.from_arrays(received, told[0], told[1]), unused=told[2], notes=told[3])
 
 
-def report_of(data: MedicalData) -> dict[str, Any]:
-    """Who holds what when, for scenario.json."""
-    return {"data": data.digest, **scenario_tree(data.timeline, data.store.table)}
+def report_of(config: MedicalConfig, data: MedicalData) -> dict[str, Any]:
+    """Who holds what when, for scenario.json; of clients of one environment each, which classes are there."""
+    from fedhpc.commands._medical_clients import environment_classes
+
+    tree = {"data": data.digest, **scenario_tree(data.timeline, data.store.table)}
+    if config.scenario.by_environment:
+        tree["client_classes"] = [np.flatnonzero(known).tolist() for known in environment_classes(data)]
+    return tree
 
 
 def unused_settings(config: MedicalConfig, data: MedicalData) -> list[str]:

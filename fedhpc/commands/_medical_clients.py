@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 def known_classes(config: MedicalConfig, data: MedicalData) -> np.ndarray | None:
     """Classes of every client's environment, bool [clients, classes]; None where clients have all."""
-    if config.recipe.classes == "all":
-        return None
+    return None if config.recipe.classes == "all" else environment_classes(data)
+
+
+def environment_classes(data: MedicalData) -> np.ndarray:
+    """Classes of every client's environment, bool [clients, classes], where each client belongs to one."""
     table = data.store.table
     known = np.zeros((data.timeline.num_clients, table.num_classes), dtype=bool)
     for client, tasks in enumerate(data.timeline.train):

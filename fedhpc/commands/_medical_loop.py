@@ -32,7 +32,7 @@ def federation(
         run = _medical.build_run(world, config, data, model, device)
     if world.is_root:
         write_atomically(directory.path / CONFIG, config.to_yaml())
-        directory.write_json("scenario.json", _medical.report_of(data))
+        directory.write_json("scenario.json", _medical.report_of(config, data))
         _note_contrast(session, config, directory, data)
         for note in [*notes, *_medical.unused_settings(config, data)]:
             session.warn(note)

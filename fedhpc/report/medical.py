@@ -89,6 +89,11 @@ class MedicalRun:
         """Whether there are scores after every task."""
         return self.num_tasks > 0 and not self.missing
 
+    def known_classes(self, local: bool) -> dict[int, list[int]]:
+        """Client -> classes that it can be asked about, where that is not all: in its tests, or in the hold-out."""
+        narrow = local or (self.config.get("recipe") or {}).get("classes") == "environment"
+        return dict(enumerate(self.tree.get("client_classes", ()))) if narrow else {}
+
     def cumulative(self, score: str = "ltr") -> np.ndarray:
         """A_t, mean over clients: float64 [T]; empty without records."""
         rows = [cumulative(matrix) for matrix in self.local.get(score, {}).values()]
@@ -216,20 +221,27 @@ def fill(run: MedicalRun, records: Iterable[Record], rounds_per_task: int | None
         for model, series in models.items():
             for round, value in series.items():
                 run.holdout[what][model][row[round]] = value
-    _derive(run.local, "")
-    _derive(run.holdout, HOLDOUT)
+    _derive(run.local, "", run.known_classes(local=True))
+    _derive(run.holdout, HOLDOUT, run.known_classes(local=False))
 
 
-def _derive(scores: dict[str, dict[Any, np.ndarray]], prefix: str) -> None:
-    """Add the original's LTR (a class that is absent counts as 0, figures rounded) and gaps between groups."""
+def _derive(
+    scores: dict[str, dict[Any, np.ndarray]], prefix: str, known: Mapping[int, Sequence[int]] | None = None
+) -> None:
+    """Add the original's LTR (a class that is absent counts as 0, figures rounded) and gaps between groups.
+
+    The original's clients have their own dataset's classes alone: `known` names those of each client.
+    """
     for name, source, rule in (
         (COMPAT_LTR, "class_accuracy_", _compat_ltr),
         (GROUP_GAP, "group_accuracy_", _gap),
         (LTR_GAP, "group_ltr_", _gap),
     ):
-        found = [scores[key] for _, key in sorted(numbered(scores, prefix + source).items())]
-        if found:
-            scores[prefix + name] = {owner: rule(np.stack([by[owner] for by in found])) for owner in found[0]}
+        found = {number: scores[key] for number, key in sorted(numbered(scores, prefix + source).items())}
+        asked = known if known and name == COMPAT_LTR else {}
+        for owner in next(iter(found.values()), ()):
+            own = [by[owner] for number, by in found.items() if number in asked.get(owner, found)]
+            scores.setdefault(prefix + name, {})[owner] = rule(np.stack(own))
 
 
 def _compat_ltr(classes: np.ndarray) -> np.ndarray:

@@ -34,16 +34,18 @@ def fedmedicl_logs(run: MedicalRun) -> dict[str, bytes]:
 
 
 def _test_rows(run: MedicalRun, clients: Sequence[int]) -> Iterator[list[Any]]:
+    known = run.known_classes(local=True)
     for trained in range(run.num_tasks):
         for client in clients:
             for task in range(run.num_tasks):
                 at = {what: float(by[client][trained, task]) for what, by in run.local.items() if client in by}
                 if not math.isnan(at["accuracy"]):
-                    yield [_iteration(run, trained), client, trained, task, *_cells(at)]
+                    yield [_iteration(run, trained), client, trained, task, *_cells(at, known.get(client))]
 
 
 def _holdout_rows(run: MedicalRun, clients: Sequence[int]) -> Iterator[list[Any]]:
     """After every task of a new disease's study, else after the last."""
+    known = run.known_classes(local=False)
     common = None in run.holdout.get(f"{HOLDOUT}accuracy", {})
     for trained in range(run.num_tasks) if run.novel is not None else range(run.num_tasks - 1, run.num_tasks):
         for client in clients:
@@ -52,7 +54,7 @@ def _holdout_rows(run: MedicalRun, clients: Sequence[int]) -> Iterator[list[Any]
                 what.removeprefix(HOLDOUT): float(by[model][trained]) for what, by in run.holdout.items() if model in by
             }
             if not math.isnan(at.get("accuracy", math.nan)):
-                yield [_iteration(run, trained), client, *_cells(at)]
+                yield [_iteration(run, trained), client, *_cells(at, known.get(client))]
 
 
 def _iteration(run: MedicalRun, trained: int) -> int:
@@ -62,11 +64,13 @@ def _iteration(run: MedicalRun, trained: int) -> int:
     return int((trained + 1) * int(run.config.get("rounds") or 1) * steps * (2 if twice else 1))
 
 
-def _cells(at: Mapping[str, float]) -> list[Any]:
-    classes, groups = _percent(at, "class_accuracy_"), _percent(at, "group_accuracy_")
-    areas = {number: at[name] for number, name in sorted(numbered(at, "class_auc_").items())}
+def _cells(at: Mapping[str, float], known: Sequence[int] | None) -> list[Any]:
+    """Of the classes that are known (None: of all)."""
+    classes, groups = _percent(at, "class_accuracy_", known), _percent(at, "group_accuracy_")
+    areas = {n: at[name] for n, name in sorted(numbered(at, "class_auc_").items()) if known is None or n in known}
     if len(areas) == 2:
-        areas[0] = 1 - areas[0]  # the original scores class 0 of two upside down
+        first = min(areas)
+        areas[first] = 1 - areas[first]  # the original scores class 0 of two upside down
     return [
         round(at.get("loss", math.nan), 5),
         round(100 * at["accuracy"], 3),
@@ -79,8 +83,8 @@ def _cells(at: Mapping[str, float]) -> list[Any]:
     ]
 
 
-def _percent(at: Mapping[str, float], prefix: str) -> dict[int, float]:
-    found = sorted(numbered(at, prefix).items())
+def _percent(at: Mapping[str, float], prefix: str, known: Sequence[int] | None = None) -> dict[int, float]:
+    found = [(n, name) for n, name in sorted(numbered(at, prefix).items()) if known is None or n in known]
     return {number: 0.0 if math.isnan(at[name]) else round(100 * at[name], 3) for number, name in found}
 
 

@@ -106,7 +106,9 @@ def test_a_run_says_which_data_it_had_wherever_they_lie_and_are_held(folder: Pat
     shutil.copytree(folder / "out", folder / "copy", dirs_exist_ok=True)
     for place, memory in (("out", "mapped"), ("copy", "copy")):
         config = load_medical(str(CONFIG), ["--data.root", str(folder / place), "--data.memory", memory])
-        told.append(_medical.report_of(_medical.open_data(SoloWorld(), config))["data"])
+        tree = _medical.report_of(config, _medical.open_data(SoloWorld(), config))
+        told.append(tree["data"])
+        assert {tuple(known) for known in tree["client_classes"]} == {tuple(range(10)), (10, 11, 12)}
     assert told == [fingerprint(ShardStore.open(folder / "out"))] * 2
 
 

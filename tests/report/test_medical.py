@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import math
@@ -14,6 +15,7 @@ from fedhpc.medical.scores import Moment, task_records
 from fedhpc.report import ltr
 from fedhpc.report.medical import _derive, is_medical, read_medical
 from fedhpc.report.medical_groups import by_title, without_repeats
+from fedhpc.report.medical_logs import fedmedicl_logs
 from fedhpc.report.medical_plots import medical_plots
 from fedhpc.report.medical_report import medical_files
 from fedhpc.report.medical_tables import matrix_table, medical_table
@@ -190,3 +192,15 @@ def test_the_originals_ltr_counts_an_absent_class_as_zero(tmp_path: Path) -> Non
     present = [run.local[f"class_accuracy_{c}"][0] for c in (0, 2)]
     _derive(run.local, "")
     np.testing.assert_allclose(run.local["compat_ltr"][0], sum(present) / 3, atol=1e-5)
+    run.tree, run.config["recipe"]["classes"] = {"client_classes": [[0, 2], [0, 1, 2]]}, "environment"
+    _derive(run.local, "", run.known_classes(local=True))
+    np.testing.assert_allclose(run.local["compat_ltr"][0], sum(present) / 2, atol=1e-5)  # another dataset's class
+    np.testing.assert_allclose(
+        run.local["compat_ltr"][1], sum(run.local[f"class_accuracy_{c}"][1] for c in (0, 2)) / 3, atol=1e-5
+    )
+    rows = list(csv.DictReader(io.StringIO(fedmedicl_logs(run)["CB_test.csv"].decode())))
+    told = {row["client_id"]: list(ast.literal_eval(row["test_per_category_acc_dict"])) for row in rows}
+    assert told == {"0": [0, 2], "1": [0, 1, 2]}
+    assert run.known_classes(local=False)
+    run.config["recipe"]["classes"] = "all"
+    assert not run.known_classes(local=False)
