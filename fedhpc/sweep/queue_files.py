@@ -4,7 +4,8 @@ The folder `queue` holds small files, and one listing of their names tells every
 
 - `<trial>.<n>`: the n-th attempt at a trial has an owner; creating the file exclusively is the claim. It names the
   worker. A claim is never removed: who takes a trial over creates the next number, which only one can.
-- `<trial>.<n>.failed`, `<trial>.<n>.released`: how the attempt ended (it raised; it was asked to stop).
+- `<trial>.<n>.failed`, `<trial>.<n>.released`: how the attempt ended (it raised; it was asked to stop, or
+  what it had done is to be done again).
 - `<trial>.done`: the trial's records are complete; `<trial>.diverged`: and its last loss is not finite.
 """
 
@@ -176,16 +177,26 @@ def failures(folder: Path, trial: str) -> list[dict[str, Any]]:
 def reopen(folder: Path, incomplete: Callable[[str], bool], trials: Iterable[str]) -> int:
     """Let trials be run again that are marked as done but whose records someone removed; returns how many.
 
+    Their last owner has ended with them, though it may live on with other trials: its claim is given back.
+
     Args:
         folder: the sweep's folder.
         incomplete: whether the records of a trial are not there.
         trials: ids.
+
+    Raises:
+        FedhpcError: the queue cannot be written.
     """
     histories = read_histories(folder)
     reopened = [t for t in trials if t in histories and histories[t].done and incomplete(t)]
-    for trial in reopened:
-        for end in ("done", "diverged"):
-            (folder / QUEUE / f"{trial}.{end}").unlink(missing_ok=True)
+    try:
+        for trial in reopened:
+            if not histories[trial].is_open:
+                (folder / QUEUE / f"{trial}.{histories[trial].attempts}.released").touch()
+            for end in ("done", "diverged"):
+                (folder / QUEUE / f"{trial}.{end}").unlink(missing_ok=True)
+    except OSError as error:
+        raise FedhpcError(f"{folder / QUEUE}: cannot be written: {error.strerror}") from None
     return len(reopened)
 
 

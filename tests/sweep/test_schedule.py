@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedhpc.errors import FedhpcError
-from fedhpc.sweep.queue_files import QUEUE, QueueSettings, count, failures, forgive, states
+from fedhpc.sweep.queue_files import QUEUE, QueueSettings, count, failures, forgive, reopen, states
 from fedhpc.sweep.schedule import Claim, Queue, work
 
 TRIALS = [f"{n:04x}" for n in range(60)]
@@ -291,3 +291,20 @@ def test_a_worker_that_hangs_in_a_trial_loses_it(tmp_path: Path) -> None:
         assert (taken.trial, taken.attempt) == (lost.trial, 2)
         assert lost.is_lost
         assert not kept.is_lost
+
+
+def test_a_trial_that_is_reopened_does_not_wait_for_a_worker_that_went_on(tmp_path: Path) -> None:
+    """It lives, with other trials of its job; another job is asked for this one's model (`--only ID@STEP`)."""
+    with Queue(tmp_path, TRIALS[:2]) as first, Queue(tmp_path, TRIALS[:1]) as second:
+        claim = first.claim()
+        assert claim is not None
+        first.diverged(claim)
+        first.done(claim)
+        assert first.claim() is not None
+        assert reopen(tmp_path, lambda trial: False, TRIALS) == 0
+        assert reopen(tmp_path, lambda trial: True, TRIALS) == 1
+        assert states(tmp_path, TRIALS[:2]) == {TRIALS[0]: "missing", TRIALS[1]: "running"}
+        again = second.claim()
+        assert again is not None
+        assert (again.trial, again.attempt) == (TRIALS[0], 2)
+        assert reopen(tmp_path, lambda trial: True, TRIALS) == 0, "it is running"
