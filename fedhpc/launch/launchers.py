@@ -8,7 +8,7 @@ from fedhpc.launch.request import JobRequest
 from fedhpc.launch.words import word
 
 _PMI = {"openmpi": "pmix", "mpich": "pmi2", "cray": "cray_shasta"}
-_KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
+_KEEPALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=6"
 _PASSED_ON = "OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH"
 
 

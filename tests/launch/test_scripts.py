@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fedhpc.config import RunConfig
 from fedhpc.launch import SCHEDULERS, Site, render
 from tests.conftest import REPOSITORY
 from tests.launch.cases import BASE, CASES, GOLDEN, path_of, scripts
@@ -61,6 +62,15 @@ def test_every_script_warns_stops_and_resumes(name: str) -> None:
         assert (f"export {name}" in text) is (open_mpi and not job.survive)
     assert ("--with-ft ulfm" in text) is job.survive
     assert ("LD_LIBRARY_PATH PYTHONPATH" in text) is open_mpi
+
+
+def test_a_link_may_stall_for_half_a_minute_and_a_lost_host_is_noticed_before_a_hang() -> None:
+    """A rank that ends itself before ssh has noticed leaves an mpirun that waits for the lost host."""
+    text = render(CASES["pbs-run"])
+    numbers = re.findall(r"ServerAliveInterval=(\d+) -o ServerAliveCountMax=(\d+)", text)
+    assert len(numbers) == 2
+    for interval, count in numbers:
+        assert 30 <= int(interval) * int(count) < RunConfig.hang_seconds / 10
 
 
 def test_flags_are_those_of_the_mpi_library_not_of_the_launchers_name() -> None:

@@ -27,8 +27,8 @@ set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
 set -u
 export OMP_NUM_THREADS=8
-export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # a lost host ends the job
-export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # the same for Open MPI 4
+export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=5 -o ServerAliveCountMax=6}"  # a lost host ends the job
+export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=5 -o ServerAliveCountMax=6}"  # the same for Open MPI 4
 
 passed_on=()
 for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  # ssh passes nothing on by itself

@@ -28,8 +28,8 @@ source .venv/bin/activate
 set -u
 export OMP_NUM_THREADS=8
 export OMPI_MCA_mpi_yield_when_idle="1"
-export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # a lost host ends the job
-export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=2 -o ServerAliveCountMax=2}"  # the same for Open MPI 4
+export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=5 -o ServerAliveCountMax=6}"  # a lost host ends the job
+export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=5 -o ServerAliveCountMax=6}"  # the same for Open MPI 4
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 
 passed_on=()
