@@ -12,7 +12,7 @@ from virtual import CONFIG, LONG, REPOSITORY, SHORT, Cluster, run_words, sha, wa
 TWO = {"node1": 1, "node2": 1}
 ALL = {**TWO, "node3": 1}
 KEEPALIVE = {"PRTE_MCA_plm_ssh_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"}
-"""As generated scripts set it."""
+"""As generated scripts set it, but 4 s and not 30 s."""
 
 
 def test_a_script_for_pbs_starts_ranks_on_all_its_hosts(
