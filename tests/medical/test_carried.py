@@ -210,6 +210,10 @@ def test_a_valley_needs_as_many_evaluations_as_it_is_judged_by() -> None:
         with pytest.raises(ConfigError, match=r"recipe.evaluations gives \d+ to a task of \d+ rounds"):
             load_medical(CONFIG, ["--recipe.name", "swad", *words])
         assert load_medical(CONFIG, ["--recipe.name", "swad", "--recipe.compat", "true", *words]).recipe.averaging
+    for words, count in ((["false"], 10), (["true"], 3), (["true", "--recipe.evaluations", "1"], 1)):
+        config = load_medical(CONFIG, ["--recipe.name", "swad", "--recipe.compat", *words])
+        assert config.recipe.averaging.evaluations == count
+        assert config.to_dict()["recipe"]["evaluations"] == count, "config.yaml says it"
     for path in sorted(REPOSITORY.glob("configs/**/medical/*.yaml")):
         if path.stem.rpartition("_")[2] not in ("study", "table", "folders"):
             config = load_medical(str(path), ["--recipe.name", "swad"])
