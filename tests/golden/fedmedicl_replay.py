@@ -125,14 +125,15 @@ class Data:
 
 
 def runs_in(folder: Path) -> list[Case]:
-    """All runs of all files, each with `init` and `data`."""
+    """All runs of all files, each with `init` and `data` (None without its table)."""
     found = []
     for path, content in contents(folder):
         if "init" in content and "runs" in content:
             stored = {file.name: rows for file, rows in tables(path.parent)}
-            rows = stored.get(content.get("data_file")) or next(t for t in stored.values() if "f0" in t[0])
+            others = (table for table in stored.values() if table and "f0" in table[0])
+            rows = stored.get(content.get("data_file")) or next(others, None)
             same = [run for run in found_cases(folder, "runs", "steps", "args", "final") if run[FILE] == path]
-            found += [{"init": content["init"], "data": Data.of(rows), **run} for run in same]
+            found += [{"init": content["init"], "data": rows and Data.of(rows), **run} for run in same]
     return found
 
 

@@ -6,8 +6,10 @@ Cases come from the folder that `--vectors` names (default: the copies beside th
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from fedhpc.data.timeline import Timeline
 from fedhpc.medical.kinds import drawn_kinds
 from fedhpc.medical.scenarios._compat import TaskSplitter, compat_timeline, split_clients
 from tests.golden.fedmedicl_cases import FILE, Case, folder_of, tables
+from tests.golden.fedmedicl_replay import runs_in
 from tests.golden.fedmedicl_splits import (
     Split,
     classes,
@@ -35,6 +38,21 @@ TIMES = {True: 2, False: 12}
 @pytest.fixture(scope="module")
 def splits(request: pytest.FixtureRequest) -> list[Split]:
     return split_cases(folder_of(request.config))
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest) -> list[Split]:
+    """All cases, for what needs no table."""
+    return split_cases(folder_of(request.config), tables_needed=False)
+
+
+def test_what_lacks_its_table_is_skipped_with_the_reason(told: list[Split], tmp_path: Path) -> None:
+    for path in told[0].case[FILE].parent.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(pytest.skip.Exception, match=r"no table \(CSV\)"):
+        split_cases(tmp_path)
+    assert len(split_cases(tmp_path, tables_needed=False)) == len(told)
+    assert all(run["data"] is None for run in runs_in(tmp_path))
 
 
 def kinds_of(split: Split) -> list[str]:
@@ -57,8 +75,8 @@ def test_tables_have_the_numbers_of_the_case(splits: list[Split]) -> None:
                 assert num == novel_class_total(rows, part, times), split.name
 
 
-def test_client_kinds_are_the_originals(splits: list[Split]) -> None:
-    for split in splits:
+def test_client_kinds_are_the_originals(told: list[Split]) -> None:
+    for split in told:
         params = split.case["params"]
         assert len(split.case["clients"]) == params["K"], split.name
         assert [c["client"] for c in split.case["clients"]] == list(range(params["K"]))
@@ -133,8 +151,8 @@ def check_counts(split: Split, rows: np.ndarray, expected: Case) -> None:
     assert len(rows) - len(np.unique(rows)) == expected["dups"], split.name
 
 
-def test_totals_add_up(splits: list[Split]) -> None:
-    for split in splits:
+def test_totals_add_up(told: list[Split]) -> None:
+    for split in told:
         case = split.case
         assert case["train_unused"] == case["train_available"] - case["train_unique_assigned"], split.name
         duplicates = case["train_total_assigned"] - case["train_unique_assigned"]
@@ -195,8 +213,8 @@ def compare(split: Split, part: str, found: tuple[np.ndarray, ...], expected: li
                 assert total == counted(keys[split.pool(part)]), where
 
 
-def test_naive_test_tasks_are_the_same_for_all_clients(splits: list[Split]) -> None:
-    for split in splits:
+def test_naive_test_tasks_are_the_same_for_all_clients(told: list[Split]) -> None:
+    for split in told:
         if type(split.scenario).__name__ in ("Naive", "NovelDisease", "Repeated"):
             for key in (TASKS["val"], TASKS["test"]):
                 assert all(client[key] == split.case["clients"][0][key] for client in split.case["clients"])
