@@ -35,6 +35,7 @@ from fedhpc.sweep.queue_files import forgive, reopen, states
 from fedhpc.sweep.schedule import Queue
 from fedhpc.sweep.settings import SweepConfig
 from fedhpc.sweep.status import timed_trials
+from fedhpc.sweep.stored import without_copies
 from fedhpc.sweep.trials import TrialSpec
 from fedhpc.timing import Stopwatch
 
@@ -113,7 +114,8 @@ def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None
         refuse_other_draws(folder, plan)
         check_models(plan, stores, _weights_file(config))
         data = {name: DataFacts(fingerprint(store), store.num_samples) for name, store in stores.items()}
-        write_sweep(folder, config, plan, data)  # in a new folder, `--only` plans no more than that
+        kept = without_copies(config, path, overrides)
+        write_sweep(folder, kept, plan, data)  # in a new folder, `--only` plans no more than that
     return Prepared(config, plan, plan.trials, stores, models)
 
 

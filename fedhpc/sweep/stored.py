@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from fedhpc.config import diff, from_tree, parse_yaml
+from fedhpc.config import diff, from_tree, load, parse_yaml
+from fedhpc.data.schema import MANIFEST
 from fedhpc.errors import ConfigError
 from fedhpc.report.trial_files import CONFIG
 from fedhpc.sweep.settings import AXES, HARMLESS, SweepConfig
 
 _MOST_SHOWN = 8
+_DATASETS = "--sweep.datasets."
 
 
 def stored_config(folder: Path) -> SweepConfig:
@@ -39,3 +43,43 @@ def refuse_change(folder: Path, config: SweepConfig) -> SweepConfig:
             f"{folder}: holds a sweep with other settings ({', '.join(changed[:_MOST_SHOWN])}); choose another --out"
         )
     return old
+
+
+def without_copies(config: SweepConfig, path: str, overrides: Sequence[str]) -> SweepConfig:
+    """The configuration with the folders that its datasets were copied from, in place of this job's copies.
+
+    A job that stages its data adds `--sweep.datasets.NAME COPY` to the command. What the folder of the sweep keeps must
+    be of use when the copy is gone, and on other nodes.
+
+    Args:
+        config: with all overrides.
+        path: of the configuration.
+        overrides: of its keys.
+    """
+    try:
+        before = load(SweepConfig, path, _without_last(overrides)).sweep.roots
+    except ConfigError:
+        return config  # without them there is none
+    roots = {name: before[name] if _same(before.get(name), root) else root for name, root in config.sweep.roots.items()}
+    return replace(config, sweep=replace(config.sweep, datasets=roots))
+
+
+def _without_last(overrides: Sequence[str]) -> list[str]:
+    """All words but the last option for the folder of each dataset, which is the one that counts."""
+    last: dict[str, set[int]] = {}
+    for place, word in enumerate(overrides):
+        if word.startswith(_DATASETS):
+            name, equals, _ = word.partition("=")
+            last[name] = {place} if equals else {place, place + 1}
+    dropped = set().union(*last.values())
+    return [word for place, word in enumerate(overrides) if place not in dropped]
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    """Whether two folders hold the same dataset: the manifest has a checksum of everything."""
+    if one is None or other is None:
+        return False
+    try:
+        return (Path(one) / MANIFEST).read_bytes() == (Path(other) / MANIFEST).read_bytes()
+    except OSError:
+        return False

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from fedhpc.config import from_tree
+from fedhpc.config import from_tree, load
 from fedhpc.data.writer import ShardWriter
 from fedhpc.errors import ConfigError, DatasetError
 from fedhpc.sweep.datasets import open_dataset
 from fedhpc.sweep.plan import facts_of, make_plan
 from fedhpc.sweep.run_trial import run_trial
 from fedhpc.sweep.settings import SweepConfig
+from fedhpc.sweep.stored import without_copies
 from tests.raw_layouts import pixels
 from tests.sweep.trials import Kept
 
@@ -49,3 +51,25 @@ def test_a_prepared_dataset_keeps_its_name(tmp_path: Path) -> None:
 def test_what_is_not_embedded_needs_a_folder() -> None:
     with pytest.raises(ConfigError, match=r"sweep\.datasets\.pacs: is not embedded.*fedhpc prepare pacs"):
         open_dataset("pacs", None)
+
+
+def test_a_sweep_keeps_the_folder_that_a_job_staged_its_data_from(tmp_path: Path) -> None:
+    """Two jobs that work on one sweep do not see each other's node-local disks."""
+    source, copy, moved = write(tmp_path / "mine"), tmp_path / "local" / "mine", tmp_path / "moved"
+    shutil.copytree(source, copy)
+    shutil.copytree(source, moved)
+    yaml = tmp_path / "s.yaml"
+
+    def kept(first: object, *words: object) -> str | None:
+        yaml.write_text(f"sweep: {{datasets: {{mine: {first}}}}}\n", encoding="utf-8")
+        overrides = [str(word) for word in words]
+        config = load(SweepConfig, str(yaml), overrides)
+        return without_copies(config, str(yaml), overrides).sweep.roots["mine"]
+
+    option = "--sweep.datasets.mine"
+    assert kept(source) == str(source)
+    assert kept(source, option, copy) == kept(source, f"{option}={copy}", "--sweep.steps", 3) == str(source)
+    assert kept(tmp_path / "gone", option, moved, option, copy) == str(moved), "both on the command line"
+    assert kept(tmp_path / "gone", option, copy) == str(copy), "nothing else holds the data"
+    (moved / "manifest.json").write_text("{}", encoding="utf-8")
+    assert kept(moved, option, copy) == str(copy), "other data"
