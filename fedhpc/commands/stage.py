@@ -98,10 +98,15 @@ def _show(temporary: Path, source: Path, place: Path) -> str | None:
 @contextmanager
 def _own_folder(place: Path) -> Iterator[Path]:
     """A folder beside `place` that is locked while this process lives; removed if it still has its name at the end."""
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    handle = os.open(temporary, os.O_RDONLY)
+    handle = None
+    while handle is None:  # before it is locked another job may take it for a leftover
+        temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        try:
+            handle = _locked(temporary, fcntl.LOCK_EX)
+        except OSError:
+            temporary.rmdir()
+            raise
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -111,14 +116,29 @@ def _own_folder(place: Path) -> Iterator[Path]:
 def _remove_leftovers(place: Path) -> None:
     """Half copies of processes that were killed; the kernel has let go of their locks."""
     for folder in place.parent.glob(f".{place.name}-*"):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if handle is not None:
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
             os.close(handle)
+
+
+def _locked(folder: Path, how: int) -> int | None:
+    """Lock a folder; None if another job has it, or has renamed or removed it meanwhile."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, how)
+    except OSError as error:  # the file system may have no locks
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    if os.path.lexists(folder):
+        return handle
+    os.close(handle)
+    return None
 
 
 def _same(source: Path, place: Path) -> bool:

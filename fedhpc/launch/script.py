@@ -114,12 +114,17 @@ def _staging(job: JobRequest) -> list[str]:
     if not job.stage:
         return []
     folders = " ".join(word(folder) for _, folder in job.stage)
+    # By name: a compute node's folder may be out of sight of the host that runs the script.
+    known = " | ".join([*(word(folder) for _, folder in job.stage), "*/fedhpc-[0-9]*-*"])
     stage = f'"${{launcher[@]}}" fedhpc stage {folders} {word(job.site.scratch)}'
     return [
         "",
         "# Shards on node-local disk where there is room on every node, else where they are.",
         f"staged=$({stage} | tail -n {len(job.stage)}) || staged=",
         'mapfile -t data <<<"$staged"',
+        'for place in "${data[@]}"; do',
+        f"    case $place in {known}) ;; *) data=() ;; esac  # a launcher may speak last",
+        "done",
     ]
 
 

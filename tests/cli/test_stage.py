@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,45 @@ def test_half_copies_of_killed_jobs_are_removed_those_of_living_ones_are_not(set
     finally:
         os.close(handle)
     assert names(tmp_path) == [".copy-living", "copy"]
+
+
+@pytest.mark.parametrize("victim", ["leftover", "own"])
+def test_folders_that_another_job_takes_away_meanwhile_are_no_problem(
+    victim: str, sets: Sets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It renames its finished copy, or takes one of ours that is not locked yet for a leftover."""
+    leftover = tmp_path / ".copy-other"
+    leftover.mkdir()
+    taken, opened = [], os.open
+
+    def late(path: Path | str, *rest: Any, **named: Any) -> int:
+        name = Path(path).name
+        if not taken and name.startswith(".copy-") and (name == leftover.name) is (victim == "leftover"):
+            taken.append(name)
+            os.rmdir(path)
+        return opened(path, *rest, **named)
+
+    monkeypatch.setattr(stage.os, "open", late)
+    assert copy_whole(sets[0], tmp_path / "copy") is None
+    assert taken
+    assert verify(tmp_path / "copy") == []
+    assert names(tmp_path) == ["copy"]
+
+
+def test_a_folder_of_ours_that_is_removed_before_it_is_locked_is_made_again(
+    sets: Sets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, lock = [], fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.glob(".copy-*"))
+            removed[0].rmdir()
+        lock(handle, how)
+
+    monkeypatch.setattr(stage.fcntl, "flock", late)
+    assert copy_whole(sets[0], tmp_path / "copy") is None
+    assert names(tmp_path) == ["copy"]
 
 
 def test_of_two_jobs_on_a_node_the_slower_takes_the_copy_of_the_faster(

@@ -18,10 +18,15 @@ ENDS = "date +%FT%T -d @$NOW_ENDS"
 SAVED = "checkpoints/round-00000009"
 
 
+Stage = tuple[tuple[str, str], ...]
+
+
 class Played:
     """A rendered Slurm script run by bash, with small programs in the places of srun, scontrol and sbatch."""
 
-    def __init__(self, folder: Path, ranks: str, mode: str = "run", setup: str = ":", **variables: str) -> None:
+    def __init__(
+        self, folder: Path, ranks: str, mode: str = "run", setup: str = ":", stage: Stage = (), **variables: str
+    ) -> None:
         self.out, self.log = folder / "out dir", folder / "log"
         self.log.touch()
         tools = folder / "bin"
@@ -37,7 +42,7 @@ class Played:
             file.write_text(f'#!/bin/bash\n{known}echo "{name} $*" >>"{self.log}"\n{body}\n')
             file.chmod(0o755)
         site = Site(setup=[f'export PATH="{tools}:$PATH"', setup])
-        job = replace(BASE, out=str(self.out), directory=str(folder), site=site)
+        job = replace(BASE, out=str(self.out), directory=str(folder), site=site, stage=stage)
         if mode != "run":
             job = replace(job, mode=mode, command=(mode, "c.yaml"))
         script = folder / "job.sh"
@@ -161,6 +166,27 @@ def test_what_an_earlier_job_of_the_same_name_told_is_forgotten(mode: str, tmp_p
     """Process ids come back, in containers after every restart."""
     stale = 'echo 0 >"$out/log/exit-$(hostname)-$$"'
     assert Played(tmp_path, "exit 137", mode, setup=stale).end()[0] == 137
+
+
+COPY = "/local/fedhpc-1000-pacs-0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"),
+    [
+        (["mpirun: hello", "/data/pacs", COPY], ["/data/pacs", COPY]),
+        ([COPY, "/data/my vlcs"], [COPY, "/data/my vlcs"]),
+        (["/data/pacs", COPY, "srun: bye"], ["/data/pacs", "/data/my vlcs"]),
+        ([], ["/data/pacs", "/data/my vlcs"]),
+    ],
+)
+def test_what_a_launcher_says_is_not_taken_for_a_folder(printed: list[str], read: list[str], tmp_path: Path) -> None:
+    """Compute nodes may have folders that the script's host does not see, so their names are judged."""
+    lines = " ".join(f"'{line}'" for line in printed)
+    ranks = f'case "$*" in *"fedhpc stage"*) printf "%s\\n" {lines};; *) touch "$out/done";; esac'
+    played = Played(tmp_path, ranks, stage=(("--a.root", "/data/pacs"), ("--b.root", "/data/my vlcs")))
+    assert played.end()[0] == 0
+    assert f"--a.root {read[0]} --b.root {read[1]}" in played.log.read_text()
 
 
 @pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])

@@ -43,6 +43,9 @@ launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "
 # Shards on node-local disk where there is room on every node, else where they are.
 staged=$("${launcher[@]}" fedhpc stage /data/pacs "$TMPDIR" | tail -n 1) || staged=
 mapfile -t data <<<"$staged"
+for place in "${data[@]}"; do
+    case $place in /data/pacs | */fedhpc-[0-9]*-*) ;; *) data=() ;; esac  # a launcher may speak last
+done
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --data.root "${data[0]:-/data/pacs}" --resume)
 

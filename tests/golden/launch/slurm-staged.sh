@@ -39,6 +39,9 @@ launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
 # Shards on node-local disk where there is room on every node, else where they are.
 staged=$("${launcher[@]}" fedhpc stage /data/pacs "$TMPDIR" | tail -n 1) || staged=
 mapfile -t data <<<"$staged"
+for place in "${data[@]}"; do
+    case $place in /data/pacs | */fedhpc-[0-9]*-*) ;; *) data=() ;; esac  # a launcher may speak last
+done
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --data.root "${data[0]:-/data/pacs}" --resume)
 

@@ -37,6 +37,9 @@ launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores)
 # Shards on node-local disk where there is room on every node, else where they are.
 staged=$("${launcher[@]}" fedhpc stage /data/pacs '/data/my vlcs' "${TMPDIR:-/tmp}" | tail -n 2) || staged=
 mapfile -t data <<<"$staged"
+for place in "${data[@]}"; do
+    case $place in /data/pacs | '/data/my vlcs' | */fedhpc-[0-9]*-*) ;; *) data=() ;; esac  # a launcher may speak last
+done
 finished="$out/log/exit-$(hostname)-$$"
 rm -f "$finished"  # process ids come back
 command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --sweep.datasets.pacs "${data[0]:-/data/pacs}" --sweep.datasets.vlcs "${data[1]:-/data/my vlcs}" --exit-file "$finished")
