@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from fedhpc.comm.checks import spans
 
 if TYPE_CHECKING:
     from fedhpc.comm.world import World
@@ -116,3 +119,35 @@ def read_speed(file: Path) -> tuple[float, int]:
         return total / max(time.perf_counter() - start, 1e-9) / 1e6, total
     finally:
         os.close(handle)
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself or the nearest of its parents that is there: where a run would begin to make directories."""
+    return next((p for p in (path.absolute(), *path.absolute().parents) if p.exists()), Path("/"))
+
+
+def writing_problems(world: World, place: Path) -> list[str]:
+    """Why some ranks cannot write into a directory, one line for each reason, on root; collective."""
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for found in world.gather((world.rank, world.host, _writing_problem(place))) or []:
+        rank, host, why = found
+        if why is not None:
+            groups.setdefault(why, []).append((rank, host))
+    texts = []
+    for why, ranks in groups.items():
+        hosts = sorted({host for _, host in ranks})
+        where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {len(hosts) - 1} more host(s)"
+        texts.append(f"{place}: {why}, says {spans(rank for rank, _ in ranks)} on {where}; choose another --out")
+    return texts
+
+
+def _writing_problem(place: Path) -> str | None:
+    """What keeps this process from writing there; a trial, as permissions do not tell all."""
+    if not place.is_dir():
+        return "is a file, no directory" if place.exists() else "is not there"
+    try:
+        with tempfile.TemporaryFile(dir=place) as handle:
+            handle.write(b"0")
+    except OSError as error:
+        return f"cannot be written ({error.strerror})"
+    return None

@@ -13,7 +13,7 @@ from typing import Any
 from fedhpc.comm.checks import check_shared, core_warnings, launch_problems, node_warnings, pinning_problems
 from fedhpc.comm.deadline import job_end
 from fedhpc.comm.device import Pinning, device_warnings, pin, pinning_table, thread_warnings
-from fedhpc.comm.doctor import Cost, Verdict, measure_collectives, read_speed
+from fedhpc.comm.doctor import Cost, Verdict, measure_collectives, nearest_existing, read_speed, writing_problems
 from fedhpc.comm.facts import facts_of
 from fedhpc.comm.gpu_probe import probe
 from fedhpc.commands._session import Session, in_session
@@ -48,8 +48,8 @@ def _doctor(session: Session, args: argparse.Namespace) -> int:
     pinnings = world.gather(pin(world)) or []
     costs, wrong = measure_collectives(world, world.share(args.megabytes))
     wrongs = [text for found in world.gather(wrong) or [] for text in found]
-    shared = _problem_of(lambda: check_shared(world, args.out))
-    reading, locks = _reading(session, args.shard), _hdf5(session, args.out)
+    folder, place = _run_directory(session, args.out)
+    reading, locks = _reading(session, args.shard), _hdf5(session, place)
     gpu = _gpu(session, pinnings)
     code = DONE
     if world.is_root:
@@ -62,7 +62,7 @@ def _doctor(session: Session, args: argparse.Namespace) -> int:
             *_all("devices", "failed", pinning_problems(pinnings), "no device is shared by accident"),
             *_all("devices", "warning", device_warnings(pinnings), None),
             *_all("collectives", "failed", wrongs, "broadcast, sum and ring give the right numbers"),
-            Verdict("run directory", "failed" if shared else "ok", shared or f"{args.out}: every node sees it"),
+            *folder,
             *locks,
             *reading,
             gpu,
@@ -79,6 +79,19 @@ def _all(name: str, state: Any, problems: list[str], good: str | None) -> list[V
     if problems:
         return [Verdict(name, state, text) for text in problems]
     return [Verdict(name, "ok", good)] if good else []
+
+
+def _run_directory(session: Session, out: Path) -> tuple[list[Verdict], Path]:
+    """Whether every rank can write where runs would be kept, or where that would be made, and where; collective."""
+    world = session.world
+    place = world.share(nearest_existing(out))
+    problems = world.share(writing_problems(world, place))
+    if not problems and (blind := _problem_of(lambda: check_shared(world, place))):
+        problems = [blind]
+    there = out.absolute() == place
+    seen = f"{out}: every rank sees it and can write there"
+    made = f"{out}: not there yet, a run would make it; every rank sees {place} and can write there"
+    return _all("run directory", "failed", problems, seen if there else made), place
 
 
 def _problem_of(check: Any) -> str | None:

@@ -16,7 +16,7 @@ DOCTOR = ["-m", "fedhpc", "doctor", "--megabytes", "1"]
 
 
 def test_two_ranks_are_shown_measured_and_judged(tmp_path: Path) -> None:
-    done = mpirun(2, [*DOCTOR, "--out", tmp_path])
+    done = mpirun(2, [*DOCTOR, "--out", tmp_path / "later" / "runs"])
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["rank", "0", "1"]
@@ -25,6 +25,7 @@ def test_two_ranks_are_shown_measured_and_judged(tmp_path: Path) -> None:
     assert any(line.startswith("ok") and "the right numbers" in line for line in lines)
     assert not any(line.startswith("failed") for line in lines)
     assert sum(line.split()[1] == "cores" for line in lines if line.startswith(("ok", "warning"))) == 1
+    assert f"later/runs: not there yet, a run would make it; every rank sees {tmp_path} and can write" in done.stdout
     assert any(line.startswith("ok       HDF5") and "locks" in line for line in lines)
     assert list(tmp_path.iterdir()) == []
 
@@ -51,9 +52,14 @@ def test_a_shard_that_cannot_be_read_fails(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_fails(tmp_path: Path) -> None:
-    done = alone("--out", tmp_path / "nowhere")
-    assert done.returncode == 1
-    assert "failed   HDF5" in done.stdout
+    (tmp_path / "file").touch()
+    for out, why in ((Path("/proc/nowhere"), "cannot be written"), (tmp_path / "file" / "runs", "is a file")):
+        done = alone("--out", out)
+        assert done.returncode == 1
+        verdict = next(line for line in done.stdout.splitlines() if "run directory" in line)
+        assert verdict.startswith("failed")
+        assert why in verdict
+        assert "says rank 0 on" in verdict
 
 
 def test_the_gpu_probe_is_a_process_of_its_own() -> None:
