@@ -185,10 +185,12 @@ def check_launch(world: World, warn: Callable[[str], None]) -> None:
 
 
 def check_shared(world: World, folder: Path) -> None:
-    """Make sure that every node sees root's directory, and not another one of the same name; collective.
+    """Make sure that every rank sees root's directory, and not another one of the same name; collective.
+
+    Ranks of one node may each have their own: containers with a private /tmp do.
 
     Raises:
-        AgreedError: some node does not; exit code 2.
+        AgreedError: some rank does not; exit code 2.
     """
     if world.size == 1:
         return
@@ -201,8 +203,9 @@ def check_shared(world: World, folder: Path) -> None:
         except OSError as error:
             problem = ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another --out")
     world.agree(problem)
-    blind = world.local_rank == 0 and not _appears(file)
-    hosts = [host for host in world.gather(world.host if blind else None) or [] if host]
+    # One rank of a node asks the server by a listing; for the others a look at the file itself is cheaper.
+    blind = not ((world.local_rank and os.path.exists(file)) or _appears(file))
+    hosts = [host for host in dict.fromkeys(world.gather(world.host if blind else None) or []) if host]
     if world.is_root:
         file.unlink(missing_ok=True)
     shown = f"{', '.join(hosts[:4])}{f' and {len(hosts) - 4} more' if len(hosts) > 4 else ''}"

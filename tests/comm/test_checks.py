@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from fedhpc import __version__ as fedhpc_version
-from fedhpc.comm.checks import launch_problems, launch_warnings, pinning_problems, spans
+from fedhpc.comm import checks
+from fedhpc.comm.checks import check_shared, launch_problems, launch_warnings, pinning_problems, spans
 from fedhpc.comm.device import Pinning
 from fedhpc.comm.facts import SETTINGS, RankFacts, source_sum
 from fedhpc.comm.launchers import local_rank, singleton_problem, started_by_launcher
+from fedhpc.comm.world import SoloWorld
 from tests.conftest import REPOSITORY
 
 
@@ -234,3 +236,29 @@ def test_ranks_of_different_commands_versions_or_settings_are_refused(tmp_path: 
         assert all(text in done.stdout + done.stderr for text in words), done.stdout + done.stderr
         assert done.stderr.count("fedhpc: error") == (code == 2)
         assert not out.exists()
+
+
+class SecondRank(SoloWorld):
+    """Rank 1 of a node, as seen from itself: it hears root's word, and what it would tell root is kept."""
+
+    rank = local_rank = 1
+    size = local_size = 2
+    is_root = False
+    told: object = None
+
+    def share(self, small: object) -> object:
+        return "word"
+
+    def gather(self, small: object) -> None:
+        self.told = small
+
+
+def test_a_second_rank_of_a_node_looks_for_roots_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have a folder of that name of its own, as containers with a private /tmp have."""
+    monkeypatch.setattr(checks, "_SEEN_WITHIN", 0.0)
+    world = SecondRank()
+    check_shared(world, tmp_path)  # type: ignore[arg-type]
+    assert world.told == world.host
+    (tmp_path / ".seen-word").touch()
+    check_shared(world, tmp_path)  # type: ignore[arg-type]
+    assert world.told is None
