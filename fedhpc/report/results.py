@@ -129,6 +129,10 @@ class Figure:
         mean, deviation = 100 * np.mean(values), np.std(values)
         return cls(float(mean), float(100 * deviation / np.sqrt(len(values))), len(values))
 
+    def error(self, compat: bool = False) -> float | None:
+        """The standard error as a table may show it: None of a single trial, but with the original's rules 0."""
+        return self.standard_error if compat or self.num_trials > 1 else None
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -160,9 +164,15 @@ class Row:
     @property
     def mean(self) -> float | None:
         """Mean of the cells in percent, None if one of them has no value."""
-        means = [c.figure.mean for c in self.cells]
-        known = [m for m in means if m is not None]
-        return float(np.mean(known)) if known and len(known) == len(means) else None
+        known = [c.figure.mean for c in self.cells if c.figure.mean is not None]
+        return float(np.mean(known)) if known and len(known) == len(self.cells) else None
+
+    @property
+    def figure(self) -> Figure:
+        """`mean` and the standard error over trials of their means; no error where cells have different trials."""
+        seeds = {frozenset(cell.choices) for cell in self.cells}
+        whole = _average(self, whole=True)
+        return Figure(self.mean, *(whole.standard_error, whole.num_trials) if len(seeds) == 1 else (None, 0))
 
     @property
     def missing(self) -> tuple[PlannedTrial, ...]:

@@ -80,8 +80,7 @@ def _rows_of(table: Table, panels: Sequence[str]) -> list[tuple[str, list[Figure
     rows = []
     for row in table.rows:
         cells = {label: c.figure for label, c in zip(table.environments, row.cells, strict=True)}
-        mean = Figure(row.mean, 0.0, 1) if row.mean is not None else nothing
-        rows.append((row.algorithm, [*(cells.get(label, nothing) for label in panels), mean]))
+        rows.append((row.algorithm, [*(cells.get(label, nothing) for label in panels), row.figure]))
     return rows
 
 

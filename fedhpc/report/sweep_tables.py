@@ -1,16 +1,13 @@
-"""A sweep's results in our own layouts: text, LaTeX, CSV and JSON; a cell that lacks trials says so.
+"""A sweep's results in our own layouts: text, LaTeX and CSV; a cell that lacks trials says so.
 
-Accuracies are percent in text and LaTeX, fractions in CSV and in the JSON's choices, percent in its means (as the
-original's tables).
+Accuracies are percent in text and LaTeX, fractions in CSV. JSON is in `sweep_json`.
 """
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +15,9 @@ import fedhpc
 from fedhpc.report.published import CONDITIONS, published_mean
 from fedhpc.report.results import Cell, Figure, Row, Table
 from fedhpc.report.selection import Choice
-from fedhpc.report.sweep_notes import INCOMPLETE, missing_notes, missing_trials, remarks, rerun_command
+from fedhpc.report.sweep_notes import INCOMPLETE, missing_notes, remarks
 from fedhpc.report.sweeps import SweepResults
 
-FORMAT = 1
 MISSING = "-"
 _LATEX = str.maketrans(
     {
@@ -49,7 +45,41 @@ def _head(found: SweepResults) -> Iterator[str]:
     yield f"{sweep.source}: {finished}{planned} trials finished, {sweep.num_records} records"
     about = {"fedhpc": fedhpc.__version__, **(sweep.about or {}), "rules": "domainbed" if found.compat else "fedhpc"}
     yield ", ".join(f"{key} {value}" for key, value in about.items())
-    yield "accuracy on the test environment in %, mean ± standard error over trials"
+    yield f"accuracy on the test environment in %{_errors(found)}"
+
+
+def _errors(found: SweepResults) -> str:
+    """What stands behind ±, and over how many trials."""
+    counts = _counts(found)
+    if found.compat:
+        return ", mean ± standard error over trials (0.0 of a single one)"
+    if max(counts, default=0) < 2:
+        return ", of one trial: there is no standard error"
+    over = f"{counts[0]} trials" if len(counts) == 1 else "trials, whose number each table says"
+    alone = "; a value without ± is of one trial or of trials that do not have all environments"
+    return (
+        f", mean ± standard error (standard deviation / √n) over {over}; the column 'mean': over trials of a trial's "
+        f"mean over environments{'' if len(counts) == 1 else alone}"
+    )
+
+
+def _counts(found: SweepResults, name: str | None = None, dataset: str | None = None) -> list[int]:
+    """The numbers of trials that there are behind a cell, ascending; of one criterion and dataset, or of all."""
+    names = found.tables if name is None else [name]
+    tables = (table for n in names for table in found.tables[n] if dataset in (None, table.dataset))
+    return sorted({c.figure.num_trials for table in tables for row in table.rows for c in row.cells} - {0})
+
+
+def _over(found: SweepResults, name: str, dataset: str) -> str:
+    """Words about the number of trials behind a table's cells, where not all tables have the same."""
+    counts = _counts(found, name, dataset)
+    if len(_counts(found)) < 2 or not counts:
+        return ""
+    return (
+        f" ({counts[0]} {'trial' if counts[0] == 1 else 'trials'} a cell)"
+        if len(counts) == 1
+        else (f" ({counts[0]} to {counts[-1]} trials a cell)")
+    )
 
 
 def _tables(found: SweepResults, name: str) -> Iterator[tuple[str, list[list[str]]]]:
@@ -57,16 +87,16 @@ def _tables(found: SweepResults, name: str) -> Iterator[tuple[str, list[list[str
     for table in found.tables[name]:
         lines = [["algorithm", *table.environments, "mean"]]
         for row in table.rows:
-            cells = (show(c.figure, bool(c.missing)) for c in row.cells)
-            lines.append([row.algorithm, *cells, _mean(row.mean, bool(row.missing))])
-        yield table.dataset, lines
+            cells = (show(c.figure, bool(c.missing), found.compat) for c in row.cells)
+            lines.append([row.algorithm, *cells, show(row.figure, bool(row.missing), found.compat)])
+        yield table.dataset + _over(found, name, table.dataset), lines
     means = found.averages[name]
     if len(means.datasets) > 1:
         lines = [["algorithm", *means.datasets, "mean"]]
         missing = {(t.dataset, r.algorithm) for t in found.tables[name] for r in t.rows if r.missing}
         for algorithm, figures in means.rows:
             marks = [(d, algorithm) in missing for d in means.datasets]
-            cells = (show(f, mark) for f, mark in zip(figures, marks, strict=True))
+            cells = (show(f, mark, found.compat) for f, mark in zip(figures, marks, strict=True))
             lines.append([algorithm, *cells, _mean(means.mean(figures), any(marks))])
         yield "all datasets", lines
 
@@ -90,12 +120,17 @@ def _comparisons(found: SweepResults) -> Iterator[tuple[str, list[list[str]]]]:
             yield title, [["algorithm", *datasets], *rows]
 
 
-def show(figure: Figure, incomplete: bool = False) -> str:
-    """A figure as text; a star marks one that planned trials are missing behind."""
-    mark = INCOMPLETE if incomplete else ""
-    if figure.mean is None:
-        return MISSING + mark
-    return f"{figure.mean:.1f} ± {figure.standard_error:.1f}{mark}"
+def show(figure: Figure, incomplete: bool = False, compat: bool = False) -> str:
+    """A figure as text; a star marks one that planned trials are missing behind.
+
+    Of a single trial there is no standard error, but with `compat`, where it is the original's 0.
+    """
+    error = figure.error(compat)
+    return (
+        _mean(figure.mean, False)
+        + (f" ± {error:.1f}" if error is not None else "")
+        + (INCOMPLETE if incomplete else "")
+    )
 
 
 def _mean(value: float | None, incomplete: bool) -> str:
@@ -164,81 +199,6 @@ def _cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Cell, s
                 yield table, row, cell, label
 
 
-def json_tree(found: SweepResults) -> dict[str, Any]:
-    """Everything, with key `tables`: per cell the choices and the missing trials."""
-    sweep = found.sweep
-    return {
-        "format": FORMAT,
-        "fedhpc": fedhpc.__version__,
-        "source": sweep.source,
-        "about": dict(sweep.about or {}),
-        "rules": "domainbed" if found.compat else "fedhpc",
-        "trials": {"planned": len(sweep.planned), "finished": sum(t.finished for t in sweep.trials)},
-        "num_records": sweep.num_records,
-        "criteria": {name: criterion.title for name, criterion in found.criteria.items()},
-        "tables": [_table_tree(t) for tables in found.tables.values() for t in tables],
-        "averages": [_averages_tree(found, name) for name in found.criteria],
-        "missing": [dataclasses.asdict(t) for t in missing_trials(found)],
-        "failed": dict(sweep.failed or {}),
-        "diverged": [t.run for t in sweep.trials if t.diverged],
-        "command": sweep.command,
-        "rerun": rerun_command(found, missing_trials(found)),
-        "problems": list(sweep.problems),
-        "remarks": list(remarks(found)),
-    }
-
-
-def json_report(found: SweepResults) -> str:
-    """`json_tree` as text; what is not a number is null."""
-    return json.dumps(_without_nan(json_tree(found)), indent=1, allow_nan=False) + "\n"
-
-
-def _table_tree(table: Table) -> dict[str, Any]:
-    rows = [
-        {
-            "algorithm": r.algorithm,
-            "cells": [_cell_tree(c) for c in r.cells],
-            "mean": r.mean,
-            "published_mean": published_mean(table.criterion, table.dataset, r.algorithm, len(table.environments)),
-        }
-        for r in table.rows
-    ]
-    return {
-        "dataset": table.dataset,
-        "criterion": table.criterion,
-        "environments": list(table.environments),
-        "rows": rows,
-    }
-
-
-def _cell_tree(cell: Cell) -> dict[str, Any]:
-    choices = [{"trial_seed": seed, **dataclasses.asdict(choice)} for seed, choice in cell.choices.items()]
-    return {
-        "test_env": cell.test_env,
-        **dataclasses.asdict(cell.figure),
-        "defaults": dataclasses.asdict(cell.defaults),
-        "choices": choices,
-        "missing": [t.id for t in cell.missing],
-    }
-
-
-def _averages_tree(found: SweepResults, name: str) -> dict[str, Any]:
-    means = found.averages[name]
-    rows = [
-        {"algorithm": a, "cells": [dataclasses.asdict(f) for f in figures], "mean": means.mean(figures)}
-        for a, figures in means.rows
-    ]
-    return {"criterion": name, "datasets": list(means.datasets), "rows": rows}
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def explanations(found: SweepResults) -> Iterator[str]:
     """For every cell and trial in words: what was chosen, at which step, because of which accuracies."""
     repeat = found.sweep.draws_repeat
@@ -247,10 +207,12 @@ def explanations(found: SweepResults) -> Iterator[str]:
             yield f"{row.algorithm} on {table.dataset}, test environment {label}, {criterion.title}:"
             yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
             if cell.defaults.num_trials and _draws(cell):
+                compat = found.compat
                 draws = "which are the same in every trial" if repeat else "whose error is that of draws and training"
                 yield (
-                    f"  {show(cell.figure)} among all draws, {draws}; "
-                    f"{show(cell.defaults)} with the defaults in every trial, whose error is that of training alone"
+                    f"  {show(cell.figure, compat=compat)} among all draws, {draws}; "
+                    f"{show(cell.defaults, compat=compat)} with the defaults in every trial, whose error is "
+                    "that of training alone"
                 )
             if cell.missing:
                 yield f"  {len(cell.missing)} trials are missing: {', '.join(t.id for t in cell.missing)}"

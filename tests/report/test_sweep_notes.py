@@ -11,8 +11,9 @@ import pytest
 
 from fedhpc.report.published import published_mean
 from fedhpc.report.results import SweepRecords
+from fedhpc.report.sweep_json import json_tree
 from fedhpc.report.sweep_notes import missing_notes, remarks
-from fedhpc.report.sweep_tables import explanations, json_tree, text_report
+from fedhpc.report.sweep_tables import explanations, text_report
 from fedhpc.report.sweeps import load, results
 from tests.report.own_sweep import fail, specs, write_sweep
 from tests.report.test_sweep_report import write_original
@@ -153,6 +154,15 @@ def test_both_errors_are_told(tmp_path: Path) -> None:
     cell = json_tree(found)["tables"][0]["rows"][0]["cells"][0]
     assert (cell["mean"], cell["defaults"]["mean"]) == (pytest.approx(60.5), pytest.approx(50.5))
     assert any("50.5 ± 0.4 with the defaults in every trial" in line for line in explanations(found))
+
+
+@pytest.mark.parametrize(("algorithm", "told"), [("erm", False), ("dann", True), ("fedavg+cdann", True)])
+def test_adversarial_draws_are_told_of_where_there_are_some(algorithm: str, told: bool, tmp_path: Path) -> None:
+    sweep = load(write_sweep(tmp_path, specs(), PACS))
+    runs = tuple(replace(t, algorithm=algorithm) for t in sweep.trials)
+    said = "".join(remarks(results(SweepRecords("runs", runs, environments=sweep.environments), ["oracle"])))
+    assert "each choice is among 2 hyperparameter draws" in said
+    assert ("DANN" in said) == told
 
 
 def test_ceilings_of_coloured_digits_are_told(tmp_path: Path) -> None:

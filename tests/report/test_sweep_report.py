@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report.domainbed import original_text, report_sweep
 from fedhpc.report.original import export_original, read_original
 from fedhpc.report.results import PlannedTrial, SweepRecords
-from fedhpc.report.sweep_tables import csv_report, explanations, json_tree, latex_report, text_report
+from fedhpc.report.sweep_json import json_tree
+from fedhpc.report.sweep_tables import csv_report, explanations, latex_report, text_report
 from fedhpc.report.sweeps import reads, results
 from fedhpc.report.trial_files import checkpoints, plan_text, read_plan, read_sweep
 from fedhpc.runs.records import Record
@@ -60,6 +62,41 @@ def test_a_complete_foreign_sweep_has_nothing_missing(tmp_path: Path) -> None:
             assert [c["hparams_seed"] for c in cell["choices"]] == [1, 1]
     assert "60.5 ± 0.4" in text_report(found)
     assert r"60.5 $\pm$ 0.4" in latex_report(found)
+
+
+def test_one_trial_has_no_standard_error(tmp_path: Path) -> None:
+    """In our layouts; the original prints 0."""
+    sweep = read_original(write_original(tmp_path))
+    one = replace(sweep, trials=tuple(t for t in sweep.trials if t.trial_seed == 0), planned=())
+    found = results(one)
+    text = text_report(found)
+    assert "±" not in text
+    assert "of one trial: there is no standard error" in text
+    assert r"\pm" not in latex_report(found)
+    row = json_tree(found)["tables"][0]["rows"][0]
+    assert (row["mean"], row["mean_standard_error"]) == (pytest.approx(60.0), None)
+    assert [(c["standard_error"], c["num_trials"]) for c in row["cells"]] == [(None, 1)] * ENVS
+    original = results(one, compat=True)
+    assert "60.0 +/- 0.0" in original_text(original)
+    assert json_tree(original)["tables"][0]["rows"][0]["cells"][0]["standard_error"] == 0.0
+
+
+def test_the_mean_has_the_error_of_the_trials_means(tmp_path: Path) -> None:
+    """Trials move together here, so it is that of each cell, not a third of the sum."""
+    found = results(read_original(write_original(tmp_path)), ["oracle"])
+    text = text_report(found)
+    assert "mean ± standard error (standard deviation / √n) over 2 trials" in text
+    row = next(line for line in text.splitlines() if line.startswith("erm"))
+    assert row.split()[1:] == ["60.5", "±", "0.4"] * 4
+    assert json_tree(found)["tables"][0]["rows"][0]["mean_standard_error"] == pytest.approx(0.5 / 2**0.5)
+
+
+def test_tables_say_over_how_many_trials_where_that_differs(tmp_path: Path) -> None:
+    without = tuple(f"0-h{seed}-t1" for seed in range(2))
+    text = text_report(results(read_original(write_original(tmp_path, without)), ["oracle"]))
+    assert "Made_Up (1 to 2 trials a cell), selected by test-domain" in text
+    row = next(line for line in text.splitlines() if line.startswith("erm"))
+    assert row.split()[1:] == ["60.0*", "60.5", "±", "0.4", "60.5", "±", "0.4", "60.3*"]
 
 
 def test_missing_runs_are_starred_and_named(tmp_path: Path) -> None:
