@@ -17,6 +17,7 @@ _EPILOG = """exit codes:
   2   bad usage or configuration
   75  stopped early at a clean point: run the same command again with --resume
 """
+_NEARLY = 0.85
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -49,9 +50,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
     module.add_arguments(sub)
     args, overrides = sub.parse_known_args(words[1:])
+    for word in overrides:
+        if flag := _meant_flag(sub, word):
+            sub.error(f"unknown option {word} (did you mean '{flag}'?)")
     if overrides and not getattr(module, "TAKES_OVERRIDES", False):
         sub.error(f"unrecognized arguments: {' '.join(overrides)}")
     sys.exit(_run(module.run, args, overrides))
+
+
+def _meant_flag(parser: argparse.ArgumentParser, word: str) -> str | None:
+    """The command's own option that a word is nearly; keys of a configuration are rarely that near to one."""
+    import difflib
+
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    name = word.partition("=")[0]
+    close = difflib.get_close_matches(name, flags, n=1, cutoff=_NEARLY) if name.startswith("--") else []
+    return close[0] if close else None
 
 
 def _run(command, args: argparse.Namespace, overrides: list[str]) -> int:  # type: ignore[no-untyped-def]

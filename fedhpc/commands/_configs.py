@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fedhpc.config import RunConfig, load_config, read_yaml
+from fedhpc.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedhpc.medical.config import MedicalConfig
@@ -22,7 +23,11 @@ def load_run(path: str, overrides: Sequence[str] = ()) -> RunConfig:
     Raises:
         ConfigError: see `fedhpc.config.load_config`.
     """
-    if "scenario" not in read_yaml(path):
+    tree = read_yaml(path)
+    for key, kind in (("sweep", "sweep"), ("runs", "study")):
+        if key in tree:
+            raise ConfigError(f"{path}: this is a {kind}: fedhpc {kind} {path}")
+    if "scenario" not in tree:
         return load_config(path, overrides)
     from fedhpc.medical.config import load_medical
 

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="a study's YAML file, or those of its runs")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the study's directory")
+    parser.add_argument("--resume", action="store_true", help="no effect: a study always goes on where it was stopped")
     add_exit_file(parser)
 
 

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", metavar="ID,ID@STEP", help="run these trials only, and keep the models after these steps"
     )
+    parser.add_argument("--resume", action="store_true", help="no effect: a sweep always goes on where it was stopped")
     parser.add_argument("--retry-failed", action="store_true", help="try trials again that were given up")
     parser.add_argument("--dry-run", action="store_true", help="print counts, remarks and an estimate of hours; stop")
     parser.add_argument("--status", action="store_true", help="print how far the sweep in --out is; stop")

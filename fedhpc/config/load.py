@@ -31,7 +31,7 @@ def load(kind: type[T], path: str, overrides: Sequence[str] = ()) -> T:
     Raises:
         ConfigError: anything at all is wrong; names the file (or the command line), the key and what is allowed.
     """
-    return _Builder(kind, path, read_yaml(path), parse_options(overrides)).build()
+    return _Builder(kind, path, read_yaml(path), parse_options(overrides, (kind,))).build()
 
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], source: str) -> T:

@@ -12,11 +12,15 @@ from fedhpc.errors import ConfigError, nearest
 _OPTION = re.compile(r"--([A-Za-z_][\w.-]*)(?:=(.*))?", re.DOTALL)
 
 
-def parse_options(words: Sequence[str]) -> dict[str, str]:
+def parse_options(words: Sequence[str], kinds: Sequence[type[Any]] = ()) -> dict[str, str]:
     """Split `--key value` and `--key=value` words into dotted keys and texts; the last of a key wins.
 
+    Args:
+        words: of the command line.
+        kinds: the configurations whose keys these may be, to tell a key without a value from an unknown option.
+
     Raises:
-        ConfigError: a word that is no option, or an option without a value.
+        ConfigError: a word that is no option, an unknown one, or a key without a value.
     """
     options: dict[str, str] = {}
     rest = list(words)
@@ -28,10 +32,18 @@ def parse_options(words: Sequence[str]) -> dict[str, str]:
         name, value = match.groups()
         if value is None:
             if not rest or rest[0].startswith("--"):
-                raise ConfigError(f"command line: --{name} needs a value (one that starts with -- goes after =)")
+                raise _without_value(name, kinds)
             value = rest.pop(0)
         options[name] = value
     return options
+
+
+def _without_value(name: str, kinds: Sequence[type[Any]]) -> ConfigError:
+    sections = {key.name for kind in kinds for key in keys_of(kind)}
+    if kinds and name.split(".")[0] not in sections:
+        known = [key for kind in kinds for key in dotted_keys(kind)]
+        return ConfigError(f"command line: unknown option '--{name}'{nearest(name, known)}")
+    return ConfigError(f"command line: --{name} needs a value (one that starts with -- goes after =)")
 
 
 def merge_options(tree: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from fedhpc.config.sections import RunConfig
 from fedhpc.config.yamltext import read_yaml
 from fedhpc.errors import ConfigError
 
+_DOTTED = re.compile(r"[A-Za-z_][\w.-]*")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(Section):
@@ -32,6 +34,10 @@ class StudyConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for section in ("settings", "vary"):
+            wrong = [key for key in getattr(self, section) if not _DOTTED.fullmatch(str(key))]
+            if wrong:
+                raise ConfigError(f"{section} must have keys such as local.lr, got '{wrong[0]}'")
         for key, values in self.vary.items():
             if not values or len({_text(v) for v in values}) < len(values):
                 raise ConfigError(f"vary.{key} must list different values, got {values}")
@@ -44,6 +50,8 @@ class StudyConfig(Section):
             if len(set(values)) != len(values):
                 raise ConfigError(f"{name} names something twice: {', '.join(map(str, values))}")
 
+
+_BLAMED = re.compile(r"command line: (?:unknown key '(?P<unknown>[^']+)'|--(?P<option>[\w.-]+))")
 
 Load = Callable[[str, Sequence[str]], RunConfig]
 """Reads the configuration of a run: its file and command-line words."""
@@ -77,9 +85,11 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str], load_run: Load = 
     """
     own, rest = _split(overrides)
     files = [Path(p) for p in paths]
+    source = "command line"
     if len(files) == 1 and "runs" in read_yaml(str(files[0])):
         study = load(StudyConfig, str(files[0]), own)
-        files = [files[0].parent / run for run in study.runs]
+        source = str(files[0])
+        files = [_listed(source, run) for run in study.runs]
     else:
         study = from_tree(StudyConfig, merge_options({"runs": [str(f) for f in files]}, parse_options(own)), "study")
     names = [file.stem for file in files]
@@ -90,19 +100,63 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str], load_run: Load = 
     for turn, seed in enumerate(study.seeds):
         turned = files[turn % len(files) :] + files[: turn % len(files)]
         for varied in combined:
-            planned += [_run(file, varied, seed, study.settings, rest, load_run) for file in turned]
+            planned += [_run(source, file, varied, seed, study.settings, rest, load_run) for file in turned]
     if len({run.name for run in planned}) < len(planned):
         raise ConfigError("study: two runs would share a directory; vary values that differ in letters and digits")
     return planned
 
 
+def _listed(source: str, run: str) -> Path:
+    file = Path(source).parent / run
+    if not file.is_file():
+        raise ConfigError(f"{source}: runs: '{run}': there is no file {file}")
+    return file
+
+
 def _run(
-    file: Path, varied: Mapping[str, Any], seed: int, settings: Mapping[str, Any], rest: list[str], load_run: Load
+    source: str,
+    file: Path,
+    varied: Mapping[str, Any],
+    seed: int,
+    settings: Mapping[str, Any],
+    rest: list[str],
+    load_run: Load,
 ) -> PlannedRun:
     values = {**settings, **varied, "seed": seed}
     words = [*(f"--{key}={_text(value)}" for key, value in values.items()), *rest]
     parts = [file.stem, *(f"{key.rpartition('.')[2]}{_in_name(value)}" for key, value in varied.items())]
-    return PlannedRun("-".join([*parts, f"seed{seed}"]), load_run(str(file), words))
+    try:
+        config = load_run(str(file), words)
+    except ConfigError as error:
+        sections = {**dict.fromkeys(settings, "settings"), **dict.fromkeys(varied, "vary")}
+        raise _placed(error, source, sections, parse_options(rest)) from None
+    return PlannedRun("-".join([*parts, f"seed{seed}"]), config)
+
+
+def _placed(error: ConfigError, source: str, sections: Mapping[str, str], given: Mapping[str, str]) -> ConfigError:
+    """An error about a study's own key, which runs are given like the command line's, with its place in the study.
+
+    Args:
+        error: what reading a run raised.
+        source: the study's file.
+        sections: where in it each dotted key stands.
+        given: keys that do come from the command line.
+    """
+    match = _BLAMED.match(str(error))
+    if match is None:
+        return error
+    name = match["unknown"] or match["option"]
+    origin = next((key for key in sections if key not in given and _within(key, name)), None)
+    if origin is None or any(_within(key, name) for key in given):
+        return error
+    problem = str(error)[match.end() :]
+    what = f"unknown key '{name}'" if match["unknown"] else name
+    return ConfigError(f"{source}: {sections[origin]}: {what}{problem}")
+
+
+def _within(key: str, name: str) -> bool:
+    """Whether one of two dotted keys is the other or something below it."""
+    return key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.")
 
 
 def _in_name(value: Any) -> str:
@@ -123,6 +177,6 @@ def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     own_keys = {key.name for key in keys_of(StudyConfig)}
     own: list[str] = []
     rest: list[str] = []
-    for key, text in parse_options(overrides).items():
+    for key, text in parse_options(overrides, (StudyConfig, RunConfig)).items():
         (own if key.split(".")[0] in own_keys else rest).append(f"--{key}={text}")
     return own, rest

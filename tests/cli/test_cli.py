@@ -25,6 +25,11 @@ from tests.mpi import launcher
         (["list", "modles"], "no kind 'modles' (did you mean 'models'?)"),
         (["run", "no/such/file.yaml"], "no/such/file.yaml"),
         (["prepare"], "--verify DIR"),
+        (["study", "x.yaml", "--out", "x", "--resum"], "unknown option --resum (did you mean '--resume'?)"),
+        (["run", "configs/smoke/fedavg.yaml", "--bogus"], "unknown option '--bogus'"),
+        (["run", "configs/smoke/quickstart_study.yaml"], "this is a study: fedhpc study"),
+        (["study", "no/such.yaml", "--resume", "--out", "x"], "no/such.yaml: no such configuration file"),
+        (["sweep", "no/such.yaml", "--resume"], "no/such.yaml: no such configuration file"),
     ],
 )
 def test_bad_usage_is_exit_code_2_and_says_what_is_wrong(
