@@ -120,7 +120,7 @@ def _seed_warning(runs: Mapping[str, Mapping[int, Run]], common: set[int]) -> st
     have = "; ".join(f"{name}: {', '.join(map(str, sorted(found)))}" for name, found in runs.items())
     if common:
         return f"only seeds that every algorithm has are compared: {', '.join(map(str, sorted(common)))} ({have})"
-    return f"the algorithms have no seed in common, so runs are not paired and there are no intervals ({have})"
+    return f"the algorithms have no seed in common, so runs are not paired and HEM has no intervals ({have})"
 
 
 def _odd(runs: Mapping[str, Sequence[Run]], cap: int) -> list[str]:

@@ -25,11 +25,16 @@ _FLAGS = {
     "comparative_index_undefined": "nothing to compare with; --computation fixed_reference=SECONDS is absolute",
     "missing_index": "the input lacks an index",
 }
-_READING = (
-    "computation and fairness compare the algorithms of this table: they change when one is added or removed.",
+_COMPARED = "computation and fairness compare the algorithms of this table: they change when one is added or removed."
+_FAIRNESS = (
     "fairness is the HEM paper's index of H = -sum(a ln a), which does not measure how equal clients are:",
-    "read std, worst tenth, Jain (1: all equal) and Gini (0: all equal) for that. MPI is not part of HEM.",
+    "read std (over clients), worst tenth, Jain (1: all equal) and Gini (0: all equal) for that.",
 )
+_MPI = (
+    "MPI: median over clients of the gain in accuracy over the same algorithm without personalisation, in % of the",
+    "accuracy without; of several seeds the mean. It is not part of HEM.",
+)
+_ENOUGH_SEEDS = 5
 _ESCAPES = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"})
 _Table = tuple[list[str], list[list[str]]]
 """Titles and rows; the first column is text, the others are numbers."""
@@ -42,14 +47,39 @@ def text_table(report: HemReport) -> str:
         parts.append(_grid(*_raw_cells(report)))
     notes = list(_notes(report))
     parts += [notes] if notes else []
-    parts.append(list(_READING[: len(_READING) if report.figures else 1]))
+    parts.append(list(_reading(report)))
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def latex_table(report: HemReport) -> str:
-    """Indices and HEM, and the raw quantities, as two LaTeX tabulars (they need the package booktabs)."""
+    """Indices and HEM, and the raw quantities, as two LaTeX tabulars (they need the package booktabs).
+
+    Comments above them say what a caption should.
+    """
     tables = [_hem_cells(report), *([_raw_cells(report)] if report.figures else [])]
-    return "\n".join(_latex(*table) for table in tables)
+    about = [_headline(report), *_notes(report), *_reading(report)]
+    return "\n".join(["".join(f"% {line}\n" for line in about), *(_latex(*table) for table in tables)])
+
+
+def _reading(report: HemReport) -> Iterator[str]:
+    """What the columns mean."""
+    level = f"{100 * report.options.level:g} %"
+    yield _COMPARED
+    if report.hem_intervals:
+        yield f"[low, high] of HEM: {level} of {report.options.resamples} bootstrap resamples of the seeds."
+    if _repeated(report):
+        yield f"interval: {level} t-interval of the mean log time; with a coverage behind it, that of the median."
+        yield "other raw figures: means over seeds, rounds medians, times geometric means (medians if a run is censored);"
+        yield "the indices and HEM are made of these."
+    if report.ratios and any(ratio and ratio.ci for ratio in report.ratios.values()):
+        yield f"time ratio: geometric mean over seeds [{level} t-interval of the mean log ratio]."
+    yield from _FAIRNESS if report.figures else ()
+    yield from _MPI if report.personalization else ()
+
+
+def _repeated(report: HemReport) -> bool:
+    """Whether any algorithm has several runs; seeds alone do not tell, as algorithms may have different ones."""
+    return any(figures.total > 1 for figures in report.figures.values())
 
 
 def _headline(report: HemReport) -> str:
@@ -105,7 +135,7 @@ def _raw_cells(report: HemReport) -> _Table:
         "algorithm", "accuracy %", "std %", "min %", "worst tenth %", "Jain", "Gini", "H", "rounds", "reached",
         f"{report.options.clock} s to target",
     ]  # fmt: skip
-    several = len(report.seeds) > 1
+    several = _repeated(report)
     head += ["interval"] if several else []
     head += [f"time / {report.reference}'s"] if several and report.ratios else []
     rows = []
@@ -130,6 +160,8 @@ def _raw_row(figures: Figures, clock: str) -> list[str]:
 
 def _interval(times: TimeToAccuracy) -> str:
     """The log-scale interval, or where a run is censored that of order statistics with its coverage."""
+    if times.total < 2:
+        return MISSING
     if times.log is not None and times.log.ci is not None:
         return f"[{_seconds(times.log.ci[0])}, {_seconds(times.log.ci[1])}]"
     low, high = (MISSING if end is None else _seconds(end) for end in times.order.ci)
@@ -153,6 +185,12 @@ def _seconds(value: float | None) -> str:
 
 
 def _notes(report: HemReport) -> Iterator[str]:
+    runs = max((figures.total for figures in report.figures.values()), default=0)
+    if 1 < runs < _ENOUGH_SEEDS:
+        yield (
+            f"all intervals, and the shares below, rest on {runs} seeds: too few to rank algorithms by; "
+            f"{_ENOUGH_SEEDS} or more are advised"
+        )
     for case, stability in report.stability.items():
         if stability is not None:
             yield (
@@ -243,7 +281,13 @@ def _interval_dict(report: HemReport) -> dict[str, Any]:
     return {
         "hem": {case: dict(row) for case, row in report.hem_intervals.items()},
         "components": {name: dict(row) for name, row in report.component_intervals.items()},
-        "time_to_accuracy": {name: times.to_dict() for name, times in report.times.items()},
+        "time_to_accuracy": {name: _times_dict(times) for name, times in report.times.items()},
         "time_ratio_to": report.reference,
         "time_ratio": {name: ratio and vars(ratio) for name, ratio in report.ratios.items()},
     }
+
+
+def _times_dict(times: TimeToAccuracy) -> dict[str, Any]:
+    """A single run has no interval, though its order statistics would make one, of coverage 0."""
+    found = times.to_dict()
+    return found if times.total > 1 else {**found, "order": {**found["order"], "ci": None, "coverage": None}}

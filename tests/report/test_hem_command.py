@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedhpc.cli import main
+from tests.report.test_hem_runs import write as write_run
 
 NAMES = (
     "FedAvg", "FedAvg_MAML", "FedAvg_Proto", "FedDyn", "FedDyn_MAML", "FedDyn_Proto", "SCAFFOLD", "SCAFFOLD_MAML",
@@ -104,12 +105,31 @@ def test_curves_show_raw_quantities_and_personalization(curves, capsys):
     text = run(capsys, curves)
     assert "target 80 %, at most 3 rounds" in text
     assert "MPI %" in text
+    assert "MPI: median over clients of the gain in accuracy over the same algorithm without" in text
     raw = next(line for line in text.split("worst tenth")[1].splitlines() if line.startswith("FedAvg_MAML"))
     assert raw.split()[1:] == ["88.50", "3.50", "85.00", "85.00", "0.998", "0.020", "0.215", "2", "1/1", "4"]
     found = json.loads(run(capsys, curves, "--json"))
     assert found["raw"]["FedAvg"]["tta_all"] == 6.0
     assert found["mpi_percent"] == {"FedAvg_MAML": pytest.approx(-1.6666666666666667)}
     assert found["mpi_excluded_clients"] == {"FedAvg_MAML": 0}
+
+
+@pytest.mark.parametrize("seeds", [((0,), (0,)), ((0,), (1,)), ((0, 1), (0, 1)), (range(5), range(5))])
+def test_intervals_are_of_several_runs_and_few_seeds_are_told(seeds, tmp_path, capsys):
+    for algorithm, own in zip(("fedavg", "feddyn"), seeds, strict=True):
+        for seed in own:
+            write_run(tmp_path / f"{algorithm}{seed}", algorithm, seed=seed, seconds=2.0 + seed)
+    text, latex = run(capsys, tmp_path, "--resamples", 50), run(capsys, tmp_path, "--resamples", 50, "--latex")
+    times = json.loads(run(capsys, tmp_path, "--json", "--resamples", 50))["intervals"]["time_to_accuracy"]
+    num = len(seeds[0])
+    row = text.split("worst tenth")[1].splitlines()[2]
+    assert ("[" in row) == (num > 1) == ("t-interval" in text)
+    assert " 0.0 %" not in row
+    assert (times["FedAvg"]["order"]["ci"] is None) == (num == 1)
+    assert ("[low, high] of HEM: 95 % of 50 bootstrap resamples" in text) == (num > 1)
+    for shown in (text, latex):
+        assert (f"rest on {num} seeds: too few" in shown) == (num == 2)
+        assert "MPI" not in shown
 
 
 def test_every_switch_reaches_the_result(curves, capsys):
