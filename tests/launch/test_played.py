@@ -210,7 +210,7 @@ def test_a_warning_during_the_set_up_starts_no_ranks(number: int, tmp_path: Path
     played.process.send_signal(number)
     code, said = played.end()
     assert (code, "not handed in again" in said) == (1, True)
-    assert played.log.read_text() == ""
+    assert "srun" not in played.log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -220,18 +220,18 @@ def test_a_warning_during_the_set_up_starts_no_ranks(number: int, tmp_path: Path
         (f"{SAVE}; exec sleep 15", 14, 14, 0, True),
         ("exec sleep 15", 14, 14, 137, False),
         ('sleep 0.5; touch "$out/done"', 14, 3600, 0, False),
+        (f"{SAVE}; exec sleep 15", None, 16, 0, True),
+        ('sleep 0.5; touch "$out/done"', None, None, 0, False),
     ],
 )
 def test_a_launcher_that_hangs_is_killed_in_time_and_no_other(
-    ranks: str, left: int, moved: int, code: int, again: bool, tmp_path: Path
+    ranks: str, left: int | None, moved: int | None, code: int, again: bool, tmp_path: Path
 ) -> None:
     now = int(time.time())
-    ends = {
-        "SLURM_JOB_END_TIME": str(now + left),
-        "NOW_ENDS": str(now + moved),
-        "FIRST": SAVED if SAVE in ranks else "",
-    }
-    played = Played(tmp_path, f"trap '' TERM USR1; {ranks}", **ends)
+    known = {"SLURM_JOB_END_TIME": left, "NOW_ENDS": moved}  # older Slurms do not tell their jobs
+    ends = {name: str(now + seconds) for name, seconds in known.items() if seconds is not None}
+    waits = {"FIRST": SAVED} if SAVE in ranks and left is not None else {}
+    played = Played(tmp_path, f"trap '' TERM USR1; {ranks}", **ends, **waits)
     began = time.monotonic()
     assert played.end()[0] == code
     assert time.monotonic() - began < 10

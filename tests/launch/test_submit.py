@@ -83,7 +83,7 @@ def test_the_script_is_kept_in_the_run_directory_and_handed_in(submit: Submit, t
         ((CONFIG, "--scheduler", "slurm", "--array", "3"), "--array"),
         ((CONFIG, "--scheduler", "slurm", "--mode", "study", "--arrayy", "3"), "arrayy"),
         ((CONFIG, "--scheduler", "slurm", "--mode", "sweep"), "unknown key"),
-        ((STUDY, "--scheduler", "slurm", "--mode", "run"), "unknown key"),
+        ((STUDY, "--scheduler", "slurm", "--mode", "run"), "this is a study"),
         ((STUDY, "--scheduler", "slurm", "--local.lrr", "1"), "local.lrr"),
         ((STUDY, "--scheduler", "slurm", "--array", "-3"), "--array"),
         ((SWEEP, "--scheduler", "slurm", "--sweep.steps", "few"), "sweep.steps"),

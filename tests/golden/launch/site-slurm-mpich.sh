@@ -41,11 +41,15 @@ before=$(progress)
 
 me=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 me=${me:-$SLURM_JOB_ID}  # to Slurm the number of one member of an array means all of them
+ends() {  # as Slurm has it now
+    local at
+    at=$(squeue -h -j "$me" -o %e) && [ -n "$at" ] || return
+    date -d "$at" +%s || echo 9999999999
+}
+told=${SLURM_JOB_END_TIME:-$(ends 2>/dev/null || echo 9999999999)}  # older Slurms do not tell their jobs
 left() {  # seconds; the limit may have been moved
-    local end=${SLURM_JOB_END_TIME:-9999999999} moved
-    if [ "$((end - $(date +%s)))" -le 15 ] && moved=$(squeue -h -j "$me" -o %e) && [ -n "$moved" ]; then
-        end=$(date -d "$moved" +%s) || end=9999999999
-    fi
+    local end=$told
+    [ "$((end - $(date +%s)))" -gt 15 ] || end=$(ends || echo "$end")
     echo "$((end - $(date +%s)))"
 }
 guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
