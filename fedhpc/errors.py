@@ -22,6 +22,12 @@ class DatasetError(FedhpcError):
     """Data on disk that are missing, damaged or of another version."""
 
 
+class DataRequestError(DatasetError):
+    """A request that what is on disk does not allow: no dataset there, another one, or something in the way."""
+
+    exit_code = BAD_USAGE
+
+
 class AgreedError(FedhpcError):
     """An error that every rank raises alike, so that the job can end in order."""
 

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 
 from fedhpc.data.schema import MANIFEST, shown
-from fedhpc.errors import DatasetError
+from fedhpc.errors import DataRequestError, DatasetError
 
 _MARKER = ".fedhpc-writer"
 _OURS = re.compile(r"shard-\d{5}\.h5(\.repack)?|" + re.escape(MANIFEST) + "|" + re.escape(_MARKER))
@@ -66,7 +66,7 @@ class Staging:
 
 
 def refuse_existing(out: Path) -> None:
-    """Raise DatasetError unless `out` is free or an empty folder."""
+    """Raise DataRequestError unless `out` is free or an empty folder."""
     if not os.path.lexists(out):
         return
     if out.is_dir() and not out.is_symlink():
@@ -75,7 +75,9 @@ def refuse_existing(out: Path) -> None:
         what = "already holds a dataset" if (out / MANIFEST).exists() else "is a folder with other files in it"
     else:
         what = "exists and is no folder"
-    raise DatasetError(f"{shown(str(out))}: {what}; nothing was changed, choose another --out or remove it yourself")
+    raise DataRequestError(
+        f"{shown(str(out))}: {what}; nothing was changed, choose another --out or remove it yourself"
+    )
 
 
 def _clear_remains(out: Path, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""`fedhpc prepare`: raw files of a dataset to a dataset folder, or a full list of what is wrong with them."""
+"""`fedhpc prepare`: raw files of a dataset to a dataset folder, or a list of what is wrong with them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def prepare(
         The manifest of the finished folder.
 
     Raises:
-        DatasetError: bad or missing raw files (all are named: the first 20 and a count), or `out` can't be written.
+        DatasetError: bad or missing raw files (the first 20 are named, more in `OUT.bad.txt`), or no place to write.
         ConfigError: an argument out of range.
     """
     options = _checked_options(on_bad, ScanOptions(channels, layout, seed, interpolation))
@@ -164,11 +164,13 @@ class _Preparation:
 
     def _judge(self, nothing_decoded: bool) -> None:
         if self._bad and not self._skip:
-            raise DatasetError(_bad_list(self._bad, "nothing was written; mend them or use --on-bad skip"))
+            raise DatasetError(
+                _bad_list(self._bad, "no dataset was written; mend them or use --on-bad skip", self._out)
+            )
         if nothing_decoded:
             told = "; ".join(self._dataset.notes)
             message = f"{self._name}: no samples found" + (f" ({told})" if told else "")
-            raise DatasetError(_bad_list(self._bad, message) if self._bad else message)
+            raise DatasetError(_bad_list(self._bad, message, self._out) if self._bad else message)
 
     def _notes(self) -> list[str]:
         notes = list(self._dataset.notes)
@@ -279,7 +281,17 @@ def _different_sizes(first: RawItem | None, shape: tuple[int, ...], other: RawIt
     )
 
 
-def _bad_list(bad: Sequence[BadFile], remedy: str) -> str:
+def _bad_list(bad: Sequence[BadFile], remedy: str, out: Path) -> str:
+    """The first bad files; where there are more, a file beside `out` takes all."""
     lines = [f"  {entry}" for entry in bad[:_MAX_SHOWN]]
-    more = [f"  ... and {len(bad) - _MAX_SHOWN} more"] if len(bad) > _MAX_SHOWN else []
+    more = []
+    if len(bad) > _MAX_SHOWN:
+        file = out.with_name(f"{out.name}.bad.txt")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("".join(f"{entry}\n" for entry in bad), encoding="utf-8", errors="backslashreplace")
+            where = f"; all are in {shown(str(file))}"
+        except OSError as error:
+            where = f" ({file.name} with all of them can't be written: {error.strerror})"
+        more = [f"  ... and {len(bad) - _MAX_SHOWN} more{where}"]
     return "\n".join([f"{len(bad)} bad file{'s' if len(bad) > 1 else ''}; {remedy}", *lines, *more])

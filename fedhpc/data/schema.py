@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedhpc.errors import DatasetError
+from fedhpc.errors import DataRequestError, DatasetError
 
 FORMAT = "fedhpc-dataset"
 FORMAT_VERSION = 1
@@ -180,14 +180,15 @@ def read_manifest_dict(root: Path) -> dict[str, Any]:
     """Read manifest.json of a dataset folder as plain containers.
 
     Raises:
-        DatasetError: no such folder, no manifest in it, or not JSON.
+        DataRequestError: no such folder, or no manifest in it.
+        DatasetError: the manifest cannot be read or is no JSON.
     """
     path = root / MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         what = "no such folder" if not root.exists() else f"no {MANIFEST} in it, so not a finished dataset folder"
-        raise DatasetError(f"{shown(str(root))}: {what}; make one with `fedhpc prepare`") from None
+        raise DataRequestError(f"{shown(str(root))}: {what}; make one with `fedhpc prepare`") from None
     except OSError as error:
         raise DatasetError(f"{shown(str(path))}: can't be read ({error.strerror})") from None
     except ValueError as error:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedhpc import registry
-from fedhpc.data.schema import CATEGORY_TYPE, MISSING_CATEGORY, NUMBER_TYPE, Manifest
+from fedhpc.data.schema import CATEGORY_TYPE, MANIFEST, MISSING_CATEGORY, NUMBER_TYPE, Manifest
 from fedhpc.data.shards import ShardStore, attached_table, describe_table
 from fedhpc.data.sources.base import RawDataset, ScanOptions, Source
 from fedhpc.data.table import SampleTable
-from fedhpc.errors import DatasetError
+from fedhpc.errors import DataRequestError, DatasetError
 
 
 class MemoryStore:
@@ -50,24 +50,50 @@ class MemoryStore:
 Store = ShardStore | MemoryStore
 
 
-def open_store(dataset: str, root: str | Path | None) -> Store:
+def open_store(dataset: str, root: str | Path | None, key: str = "data.root") -> Store:
     """Open a dataset on one rank; the others `attach_store` to its `describe()`.
 
     Args:
         dataset: name of the source.
         root: folder that `prepare` made; None for an embedded dataset.
+        key: where the user named the folder, for messages.
 
     Raises:
-        DatasetError: the folder is missing, damaged, or holds another dataset.
+        DataRequestError: the folder is missing, not finished, or holds another dataset.
+        DatasetError: it is damaged.
         ConfigError: no source of that name.
     """
     source: Source = registry.load("fedhpc.data.sources", dataset).SOURCE
     if root is None:
         return _embedded(source)
+    require_dataset(dataset, root, key)
     store = ShardStore.open(root)
     if store.manifest.name != dataset:
-        raise DatasetError(f"{root}: holds the dataset '{store.manifest.name}', the config asks for '{dataset}'")
+        held = f"holds the dataset '{store.manifest.name}', the config asks for '{dataset}'"
+        raise DataRequestError(f"{key} {root}: {held}")
     return store
+
+
+def require_dataset(dataset: str, root: str | Path, key: str) -> None:
+    """Refuse a folder without a manifest.
+
+    Args:
+        dataset: name of the source, or any name for a folder of one's own images.
+        root: the folder.
+        key: where the user named it.
+
+    Raises:
+        DataRequestError: names the key and what would make the folder.
+    """
+    if (Path(root) / MANIFEST).exists():
+        return
+    sources = "fedhpc.data.sources"
+    name = dataset if dataset in registry.names(sources) else "image_folder"
+    embedded = registry.load(sources, name).SOURCE.embedded
+    what = "is no finished dataset folder" if Path(root).exists() else "no such folder"
+    make = f"`fedhpc prepare {name}{'' if embedded else ' --raw RAW'} --out {root}` makes it"
+    out = f", or leave the key out: {name} is embedded" if embedded else ""
+    raise DataRequestError(f"{key} {root}: {what}; {make}{out}")
 
 
 def attach_store(root: str | Path | None, description: Mapping[str, Any]) -> Store:
@@ -82,7 +108,10 @@ def attach_store(root: str | Path | None, description: Mapping[str, Any]) -> Sto
 
 def _embedded(source: Source) -> MemoryStore:
     if not source.embedded:
-        raise DatasetError(f"dataset '{source.name}' is not embedded: prepare it and give its folder as data.root")
+        raise DataRequestError(
+            f"dataset '{source.name}' is not embedded: `fedhpc prepare {source.name} --raw RAW --out DIR` makes a "
+            "folder of it; give that as data.root"
+        )
     raw = source.scan(None, ScanOptions())
     pixels = np.stack([raw.decode(item) for item in raw.items])
     table = table_of(raw)

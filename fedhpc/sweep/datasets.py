@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedhpc import registry
 from fedhpc.data.shards import ShardStore
-from fedhpc.data.stores import Store, open_store
-from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.data.stores import Store, open_store, require_dataset
+from fedhpc.errors import ConfigError, DataRequestError
 from fedhpc.sweep.settings import SOURCES
 
 _OWN = "image_folder"
@@ -20,20 +20,22 @@ def open_dataset(name: str, root: str | None) -> Store:
 
     Raises:
         ConfigError: it has no folder but needs one.
-        DatasetError: the folder is missing, damaged or holds another dataset.
+        DataRequestError: the folder is missing or holds another dataset.
+        DatasetError: it is damaged.
     """
-    known = registry.names(SOURCES)
+    known, key = registry.names(SOURCES), f"sweep.datasets.{name}"
     if root is None and not registry.load(SOURCES, name).SOURCE.embedded:
         raise ConfigError(
-            f"sweep.datasets.{name}: is not embedded; make a folder of it with `fedhpc prepare {name} --raw RAW --out "
+            f"{key}: is not embedded; make a folder of it with `fedhpc prepare {name} --raw RAW --out "
             f"DIR` and give that"
         )
     if name in known:
-        return open_store(name, root)
+        return open_store(name, root, key)
+    require_dataset(name, root or "", key)
     store = ShardStore.open(root or "")
     if store.manifest.name != _OWN:
-        raise DatasetError(
-            f"{root}: holds the dataset '{store.manifest.name}'; call it so (names of one's own are for folders that "
-            f"were prepared as {_OWN})"
+        raise DataRequestError(
+            f"{key} {root}: holds the dataset '{store.manifest.name}'; call it so (names of one's own are for folders "
+            f"that were prepared as {_OWN})"
         )
     return store

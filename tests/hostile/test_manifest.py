@@ -85,7 +85,7 @@ def test_image(image_row: Row, hostile: Path, tmp_path: Path) -> None:
     raw, relative = beside_a_control(hostile, image_row, tmp_path)
     expect, out = image_row["expect"], tmp_path / "out"
     if expect == "reject":
-        with pytest.raises(DatasetError, match="1 bad file; nothing was written") as caught:
+        with pytest.raises(DatasetError, match="1 bad file; no dataset was written") as caught:
             prepare("image_folder", raw, out, size=SIDE)
         assert shown(relative) in str(caught.value)
         assert not out.exists()

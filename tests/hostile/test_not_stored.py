@@ -174,7 +174,9 @@ def test_only_bad_files(tmp_path: Path) -> None:
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("30 bad files")
     assert len(lines) == 22
-    assert lines[-1].strip() == "... and 10 more"
+    assert lines[-1].strip() == f"... and 10 more; all are in {tmp_path / 'out.bad.txt'}"
+    listed = (tmp_path / "out.bad.txt").read_text().splitlines()
+    assert [line.split(":")[0] for line in listed] == [f"ant/{i:02d}.jpg" for i in range(30)]
     with pytest.raises(DatasetError, match="no samples"):
         prepare("image_folder", tmp_path / "raw", tmp_path / "out", on_bad="skip")
-    assert [p.name for p in tmp_path.iterdir()] == ["raw"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.bad.txt", "raw"]

@@ -61,7 +61,7 @@ def make(folder: Path, table: str, place: Path, on_bad: Any = "stop", **keys: An
 
 def bad_of(folder: Path, table: str, place: Path, **keys: Any) -> dict[str, str]:
     """What is refused, by `name:line`; preparing stops for it, and tells all of it."""
-    with pytest.raises(DatasetError, match="nothing was written") as caught:
+    with pytest.raises(DatasetError, match="no dataset was written") as caught:
         make(folder, table, place, **keys)
     lines = str(caught.value).splitlines()[1:]
     return {line.strip().split(": ")[0]: line.strip().partition(": ")[2] for line in lines}

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from fedhpc.data.schema import UNASSIGNED, BadFile, shown
-from fedhpc.errors import DatasetError
+from fedhpc.errors import DataRequestError
 
 _NO_ATTRIBUTES: Mapping[str, str | float | None] = {}
 
@@ -119,10 +119,11 @@ def existing(raw: Path | None, source: Source) -> Path:
     """Return the raw path of a source that needs one.
 
     Raises:
-        DatasetError: none was given, or it does not exist.
+        DataRequestError: none was given, or it does not exist.
     """
     if raw is None:
-        raise DatasetError(f"dataset '{source.name}' needs --raw: {source.layout}")
+        raise DataRequestError(f"dataset '{source.name}' needs --raw: {source.layout}")
     if not raw.exists():
-        raise DatasetError(f"{shown(str(raw))}: no such file or folder; dataset '{source.name}' needs {source.layout}")
+        needs = f"dataset '{source.name}' needs {source.layout}"
+        raise DataRequestError(f"{shown(str(raw))}: no such file or folder; {needs}")
     return raw
