@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from fedhpc.config import read_yaml
 from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.report.plain import at, first, integer, number, text
+from fedhpc.report.run_facts import DataFacts, data_facts
 from fedhpc.report.tally import Collective, Evaluation, Tally
 from fedhpc.runs.records import read_records
 
@@ -53,6 +54,11 @@ class RunSummary:
         collectives: what each node did in each kind of collective.
         diverged: how often a client's update was skipped.
         weights_sha256: of the final weights.
+        lr: of local training.
+        test_envs: numbers of the environments that are held out.
+        test_samples: of all clients.
+        data_digest: tells the data from others of the name.
+        settings: the content of config.yaml.
     """
 
     name: str
@@ -85,6 +91,11 @@ class RunSummary:
     collectives: tuple[Collective, ...] = ()
     diverged: int | None = None
     weights_sha256: str | None = None
+    lr: float | None = None
+    test_envs: tuple[int, ...] = ()
+    test_samples: int | None = None
+    data_digest: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def final(self) -> Evaluation | None:
@@ -156,36 +167,36 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
     done = _json(directory / DONE, problems)
     environment = _json(directory / ENVIRONMENT, problems)
     tally = _tally(directory / METRICS, done, problems)
-    model = _chosen_model(_text(config, "evaluate", "model"), tally)
+    model = _chosen_model(text(config, "evaluate", "model"), tally)
     evaluations = tally.evaluations(model)
-    target = _number(config, "evaluate", "target_accuracy")
-    clients = len(tally.clients) or _integer(config, "partition", "clients")
+    target = number(config, "evaluate", "target_accuracy")
+    clients = len(tally.clients) or integer(config, "partition", "clients")
     ranks = environment.get("ranks") if environment else None
-    ended = done or {}
+    ended, facts = done or {}, data_facts(directory)
     return RunSummary(
         name=name or directory.resolve().name,
         directory=str(directory),
         status="damaged" if problems else "unfinished" if done is None else "finished",
         problems=tuple(problems),
-        algorithm=_text(config, "algorithm", "name"),
-        objective=_first(_text(config, "recipe", "name"), _text(config, "local", "objective")),
-        model=_text(config, "model", "name"),
-        dataset=_text(config, "data", "dataset"),
-        partition=_first(_text(config, "partition", "kind"), _text(config, "scenario", "kind")),
-        seed=_integer(config, "seed"),
+        algorithm=text(config, "algorithm", "name"),
+        objective=first(text(config, "recipe", "name"), text(config, "local", "objective")),
+        model=text(config, "model", "name"),
+        dataset=text(config, "data", "dataset"),
+        partition=first(text(config, "partition", "kind"), text(config, "scenario", "kind")),
+        seed=integer(config, "seed"),
         clients=clients,
         ranks=len(ranks) if isinstance(ranks, list) else None,
-        rounds=_first(_integer(ended, "rounds"), tally.rounds),
-        rounds_planned=None if "scenario" in config else _integer(config, "rounds"),  # there, those of each task
+        rounds=first(integer(ended, "rounds"), tally.rounds),
+        rounds_planned=_rounds_planned(config, facts),
         evaluated_model=model,
         evaluations=evaluations,
-        final_client_accuracy=_first(
-            _number(ended, "final_client_accuracy"), evaluations[-1].mean if evaluations else None
+        final_client_accuracy=first(
+            number(ended, "final_client_accuracy"), evaluations[-1].mean if evaluations else None
         ),
         target_accuracy=target,
         time_to_accuracy=_time_to_accuracy(ended, evaluations, target),
-        seconds_train=_first(_number(ended, "seconds_train"), tally.seconds),
-        seconds_evaluate=_first(_number(ended, "seconds_evaluate"), tally.total("evaluate_seconds")),
+        seconds_train=first(number(ended, "seconds_train"), tally.seconds),
+        seconds_evaluate=first(number(ended, "seconds_evaluate"), tally.total("evaluate_seconds")),
         seconds_per_round=tally.mean("round_seconds"),
         imbalance=tally.mean("imbalance"),
         waiting_share=tally.mean("waiting_share"),
@@ -194,8 +205,27 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         bytes_moved=tally.total("bytes_moved"),
         collectives=tally.collectives(),
         diverged=int(tally.total("diverged") or 0) if tally.rounds is not None else None,
-        weights_sha256=_text(ended, "weights_sha256"),
+        weights_sha256=text(ended, "weights_sha256"),
+        lr=number(config, "local", "lr"),
+        test_envs=_test_envs(config),
+        test_samples=facts.test_samples,
+        data_digest=facts.digest,
+        settings=config,
     )
+
+
+def _test_envs(config: Mapping[str, Any]) -> tuple[int, ...]:
+    found = at(config, "generalize", "test_envs")
+    return tuple(env for env in found if isinstance(env, int)) if isinstance(found, list) else ()
+
+
+def _rounds_planned(config: Mapping[str, Any], facts: DataFacts) -> int | None:
+    """All rounds; what a medical run's configuration says are those of each task."""
+    rounds = integer(config, "rounds")
+    if rounds is None or "scenario" not in config:
+        return rounds
+    tasks = first(facts.tasks, integer(config, "scenario", "tasks"))
+    return rounds * tasks if tasks else None
 
 
 def _tally(path: Path, done: Mapping[str, Any] | None, problems: list[str]) -> Tally:
@@ -207,7 +237,7 @@ def _tally(path: Path, done: Mapping[str, Any] | None, problems: list[str]) -> T
         if done is not None or path.exists():
             problems.append(str(error))
         return tally
-    rounds = _integer(done or {}, "rounds")
+    rounds = integer(done or {}, "rounds")
     if rounds is not None and rounds != tally.rounds:
         problems.append(f"{path}: ends at round {tally.rounds}, {DONE} says {rounds}")
     return tally
@@ -253,31 +283,3 @@ def _json(path: Path, problems: list[str]) -> dict[str, Any] | None:
         problems.append(f"{path}: is not a JSON object")
         return {}
     return found
-
-
-def _at(tree: Mapping[str, Any], *path: str) -> Any:
-    found: Any = tree
-    for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
-
-
-def _text(tree: Mapping[str, Any], *path: str) -> str | None:
-    found = _at(tree, *path)
-    return found if isinstance(found, str) else None
-
-
-def _number(tree: Mapping[str, Any], *path: str) -> float | None:
-    found = _at(tree, *path)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _integer(tree: Mapping[str, Any], *path: str) -> int | None:
-    found = _at(tree, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _first(preferred: Any, other: Any) -> Any:
-    return other if preferred is None else preferred

@@ -69,7 +69,7 @@ def _reading(report: HemReport) -> Iterator[str]:
         yield f"[low, high] of HEM: {level} of {report.options.resamples} bootstrap resamples of the seeds."
     if _repeated(report):
         yield f"interval: {level} t-interval of the mean log time; with a coverage behind it, that of the median."
-        yield "other raw figures: means over seeds, rounds medians, times geometric means (medians if a run is censored);"
+        yield "other raw figures: means over seeds, rounds medians, times geometric means (medians if one is censored);"
         yield "the indices and HEM are made of these."
     if report.ratios and any(ratio and ratio.ci for ratio in report.ratios.values()):
         yield f"time ratio: geometric mean over seeds [{level} t-interval of the mean log ratio]."

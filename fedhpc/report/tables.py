@@ -6,13 +6,13 @@ import csv
 import dataclasses
 import io
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import fedhpc
 from fedhpc.report.collect import RunSummary
+from fedhpc.report.run_notes import CAPTION, notes
 
 FORMAT = 1
 MISSING = "-"
@@ -66,9 +66,22 @@ def _or_word(show: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: value if isinstance(value, str) else show(value)
 
 
-COLUMNS = (
+APART = (
+    Column("objective", "objective", "", lambda r: r.objective, text=True),
+    Column("lr", "lr", "", lambda r: r.lr, lambda value: f"{value:g}"),
+    Column("seed", "seed", "", lambda r: r.seed),
+    Column("model", "model", "", lambda r: r.model, text=True),
+    Column("dataset", "dataset", "", lambda r: r.dataset, text=True),
+    Column("partition", "partition", "", lambda r: r.partition, text=True),
+    Column("test_envs", "held out", "", lambda r: ",".join(map(str, r.test_envs)) or None, text=True),
+    Column("test_samples", "test samples", "", lambda r: r.test_samples),
+)
+"""What tells runs apart: shown of several only where they differ."""
+_FIRST = (
     Column("run", "run", "", lambda r: r.name, text=True),
     Column("algorithm", "algorithm", "", lambda r: r.algorithm, text=True),
+)
+_REST = (
     Column("clients", "clients", "", lambda r: r.clients),
     Column("ranks", "ranks", "", lambda r: r.ranks),
     Column("rounds", "rounds", "", lambda r: r.rounds),
@@ -76,7 +89,7 @@ COLUMNS = (
     Column("accuracy", "accuracy", "%", lambda r: r.final_client_accuracy, _percent),
     Column("min", "min", "%", _final("min"), _percent),
     Column("worst_decile", "worst tenth", "%", _final("worst_decile"), _percent),
-    Column("std", "std", "%", _final("std"), _percent),
+    Column("std", "client std", "%", _final("std"), _percent),
     Column("target", "target", "%", lambda r: r.target_accuracy, _percent),
     Column("target_round", "at target", "round", _reached("round")),
     Column("target_seconds", "at target", "s", _reached("seconds"), _or_word(_seconds)),
@@ -87,6 +100,12 @@ COLUMNS = (
     Column("communicate_share", "communicating", "%", lambda r: r.communicate_share, _percent),
     Column("status", "status", "", lambda r: r.status, text=True),
 )
+COLUMNS = (*_FIRST, *APART, *_REST)
+
+
+def _columns(runs: Sequence[RunSummary]) -> list[Column]:
+    """The columns of a table of several runs."""
+    return [*_FIRST, *(c for c in APART if len({c.read(run) for run in runs}) > 1), *_REST]
 
 
 def _cell(column: Column, run: RunSummary) -> str:
@@ -97,48 +116,28 @@ def _cell(column: Column, run: RunSummary) -> str:
 def text_table(runs: Sequence[RunSummary]) -> str:
     """The runs as text: one run as a list of figures, several side by side, and below what is wrong or missing."""
     body = _list(runs[0]) if len(runs) == 1 else _grid(runs)
-    notes = [note for run in runs for note in _notes(run)]
-    return "\n".join([*body, *([""] if notes else []), *notes]) + "\n"
+    return "\n".join([*body, "", CAPTION, *notes(runs)]) + "\n"
 
 
 def _list(run: RunSummary) -> list[str]:
-    rows = [(f"{c.title} ({c.unit})" if c.unit else c.title, _cell(c, run)) for c in COLUMNS]
-    rows[2:2] = [
-        (title, value)
-        for title, value in (
-            ("model", run.model),
-            ("dataset", run.dataset),
-            ("partition", run.partition),
-            ("evaluated", run.evaluated_model),
-        )
-        if value
-    ]
+    known = (c for c in APART if c.read(run) is not None)
+    rows = [(f"{c.title} ({c.unit})" if c.unit else c.title, _cell(c, run)) for c in (*_FIRST, *known, *_REST)]
+    rows += [("evaluated", run.evaluated_model)] if run.evaluated_model else []
     width = max(len(title) for title, _ in rows)
     return [f"{title:<{width}}  {value}" for title, value in rows]
 
 
 def _grid(runs: Sequence[RunSummary]) -> list[str]:
-    lines = [[c.title for c in COLUMNS], [c.unit for c in COLUMNS], *([_cell(c, r) for c in COLUMNS] for r in runs)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    columns = _columns(runs)
+    lines = [[c.title for c in columns], [c.unit for c in columns], *([_cell(c, r) for c in columns] for r in runs)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     lines.insert(2, ["-" * width for width in widths])
     return [
         "  ".join(
-            f"{t:<{w}}" if c.text else f"{t:>{w}}" for c, t, w in zip(COLUMNS, line, widths, strict=True)
+            f"{t:<{w}}" if c.text else f"{t:>{w}}" for c, t, w in zip(columns, line, widths, strict=True)
         ).rstrip()
         for line in lines
     ]
-
-
-def _notes(run: RunSummary) -> list[str]:
-    notes = [f"{run.name}: {problem}" for problem in run.problems]
-    if run.status == "unfinished":
-        notes.append(
-            f"{run.name}: is not finished; if nothing runs there, go on with: fedhpc run CONFIG --out "
-            f"{shlex.quote(run.directory)} --resume"
-        )
-    if run.diverged:
-        notes.append(f"{run.name}: {run.diverged} client updates were skipped because they diverged")
-    return notes
 
 
 def csv_table(runs: Sequence[RunSummary]) -> str:
@@ -153,8 +152,8 @@ def csv_table(runs: Sequence[RunSummary]) -> str:
 
 
 def latex_table(runs: Sequence[RunSummary]) -> str:
-    """The runs as a LaTeX tabular (needs the package booktabs)."""
-    columns = [c for c in COLUMNS if c.key not in ("ranks", "wait_share", "communicate_share", "status")]
+    """The runs as a LaTeX tabular (needs the package booktabs), below comments that say what a caption should."""
+    columns = [c for c in _columns(runs) if c.key not in ("ranks", "wait_share", "communicate_share", "status")]
     rows = [[_cell(c, run).translate(_LATEX) for c in columns] for run in runs]
     head = [f"{c.title} ({c.unit})" if c.unit else c.title for c in columns]
     marks = [
@@ -162,7 +161,8 @@ def latex_table(runs: Sequence[RunSummary]) -> str:
     ]
     for row, mark in zip(rows, marks, strict=True):
         row[0] += mark
-    lines = [r"\begin{tabular}{" + "".join("l" if c.text else "r" for c in columns) + "}", r"\toprule"]
+    lines = [f"% {' '.join(line.split())}" for line in (CAPTION, *notes(runs))]
+    lines += [r"\begin{tabular}{" + "".join("l" if c.text else "r" for c in columns) + "}", r"\toprule"]
     lines += [" & ".join(h.translate(_LATEX) for h in head) + r" \\", r"\midrule"]
     lines += [" & ".join("--" if cell == MISSING else cell for cell in row) + r" \\" for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -170,5 +170,8 @@ def latex_table(runs: Sequence[RunSummary]) -> str:
 
 def json_summary(runs: Sequence[RunSummary]) -> str:
     """Everything that is known about the runs as JSON; null where nothing is known."""
-    tree = {"format": FORMAT, "fedhpc": fedhpc.__version__, "runs": [dataclasses.asdict(run) for run in runs]}
+    trees = [dataclasses.asdict(dataclasses.replace(run, settings={})) for run in runs]  # config.yaml has them
+    for found in trees:
+        del found["settings"]
+    tree = {"format": FORMAT, "fedhpc": fedhpc.__version__, "runs": trees, "notes": list(notes(runs))}
     return json.dumps(tree, indent=1, allow_nan=False) + "\n"

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fedhpc.config import RunConfig
 from fedhpc.runs.records import Record, RecordWriter
@@ -21,18 +22,28 @@ def write_run(
     target: float | None = 0.9,
     finished: bool = True,
     seconds: float = 2.0,
+    planned: int | None = None,
+    test_samples: int | None = None,
+    **more: Any,
 ) -> Path:
-    """A run with one evaluation a round, the first before training; `None`: no evaluation in that round."""
+    """A run with one evaluation a round, the first before training; `None`: no evaluation in that round.
+
+    `more` are sections of its configuration.
+    """
     directory.mkdir(parents=True)
     rounds = len(means) - 1
     config = RunConfig.from_dict(
         {
-            "rounds": rounds if finished else rounds + 5,
+            "rounds": planned or (rounds if finished else rounds + 5),
             "partition": {"kind": "iid", "clients": CLIENTS},
             "algorithm": {"name": algorithm},
             "evaluate": {"target_accuracy": target},
+            **more,
         }
     )
+    if test_samples is not None:
+        counts = [{"client": c, "num_test": test_samples // CLIENTS} for c in range(CLIENTS)]
+        (directory / "partition.json").write_text(json.dumps({"clients": counts}))
     (directory / "config.yaml").write_text(config.to_yaml())
     (directory / "environment.json").write_text(json.dumps({"ranks": [{"host": "a"}, {"host": "b"}]}))
     reached = None

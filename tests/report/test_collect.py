@@ -7,6 +7,7 @@ import pytest
 from fedhpc.errors import ConfigError
 from fedhpc.report.collect import collect, find_runs, read_run
 from fedhpc.runs.records import Record, RecordWriter
+from tests.report.medical_runs import write_run as write_medical
 from tests.report.synthetic import write_run
 
 
@@ -145,3 +146,17 @@ def test_sweeps_are_not_taken_for_broken_runs(tmp_path):
         find_runs([tmp_path])
     run = write_run(tmp_path / "run")
     assert find_runs([tmp_path]) == [run]
+
+
+def test_rounds_of_medical_runs_are_those_of_all_tasks(tmp_path):
+    run = write_medical(tmp_path / "a", "cb", 0)
+    assert read_run(run).rounds_planned == 30
+    (run / "scenario.json").write_text('{"tasks": 4}')
+    assert read_run(run).rounds_planned == 40
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"clients": 3}', '{"clients": [{"num_test": null}]}', '{"data": 3}'])
+def test_odd_facts_about_data_are_taken_as_missing(tmp_path, content):
+    (write_run(tmp_path / "a") / "partition.json").write_text(content)
+    run = read_run(tmp_path / "a")
+    assert (run.status, run.test_samples, run.data_digest) == ("finished", None, None)

@@ -24,7 +24,7 @@ def test_one_run_is_a_list_of_figures(tmp_path):
     lines = text_table([read_run(write_run(tmp_path / "a"))]).splitlines()
     found = {line[:18].strip(): line[18:].strip() for line in lines}
     assert found["run"] == "a"
-    assert (found["accuracy (%)"], found["min (%)"], found["std (%)"]) == ("91.0", "85.0", "4.5")
+    assert (found["accuracy (%)"], found["min (%)"], found["client std (%)"]) == ("91.0", "85.0", "4.5")
     assert (found["at target (round)"], found["at target (s)"], found["per round (s)"]) == ("3", "6", "2")
     assert (found["dataset"], found["status"]) == ("digits", "finished")
 
@@ -54,6 +54,49 @@ def test_several_runs_are_a_table_with_dashes_and_remedies(runs):
         "unfinished",
     ]
     assert any(line.startswith("c: is not finished") and "--resume" in line for line in lines)
+
+
+def test_what_tells_runs_apart_has_a_column_where_it_differs(tmp_path):
+    write_run(tmp_path / "a", local={"lr": 0.1}, test_samples=40)
+    write_run(
+        tmp_path / "b", local={"lr": 0.05, "objective": "irm"}, seed=3, test_samples=80, model={"name": "mnist_cnn"}
+    )
+    write_run(tmp_path / "c", partition={"kind": "by_environment"}, generalize={"test_envs": [1, 2]})
+    a, b, c = (read_run(tmp_path / name) for name in "abc")
+    assert text_table([a, a]).split()[:3] == ["run", "algorithm", "clients"]
+    head, _, _, one, other = text_table([a, b]).splitlines()[:5]
+    shown = ["objective", "lr", "seed", "model", "test samples", "clients"]
+    places = [head.index(title) for title in shown]
+    assert places == sorted(places)
+    assert one.split()[2:7] == ["erm", "0.1", "0", a.model, "40"]
+    assert other.split()[2:7] == ["irm", "0.05", "3", "mnist_cnn", "80"]
+    assert "held out" not in head
+    assert "held out" in text_table([a, c])
+    assert r"& 1,2 &" in latex_table([a, c])
+    assert next(csv.DictReader(io.StringIO(csv_table([b]))))["objective"] == "irm"
+
+
+def test_runs_of_different_tasks_are_told_once(tmp_path):
+    write_run(tmp_path / "a", data={"dataset": "digits", "root": "x"}, algorithm="fedprox", local={"lr": 0.1})
+    write_run(tmp_path / "b", data={"dataset": "digits", "root": "y"})
+    write_run(tmp_path / "c", partition={"kind": "iid", "clients": 5})
+    a, b, c = (read_run(tmp_path / name) for name in "abc")
+    assert "not of one task" not in text_table([a, b])
+    (line,) = [line for line in text_table([a, b, c]).splitlines() if "not of one task" in line]
+    assert "partition.clients" in line
+    assert "local.lr" not in line
+    (tmp_path / "a" / "partition.json").write_text('{"data": "1"}')
+    (tmp_path / "b" / "partition.json").write_text('{"data": "2"}')
+    text = text_table([read_run(tmp_path / name) for name in "ab"])
+    assert "they differ in the content of data.root" in text
+
+
+def test_runs_that_ended_at_the_target_are_told(tmp_path):
+    """What stopped them is what they are reported on."""
+    early, late = read_run(write_run(tmp_path / "a", planned=50)), read_run(write_run(tmp_path / "b"))
+    for text in (text_table([early, late]), latex_table([early]), json_summary([early])):
+        assert "ended at the target, before their last round: a; " in text
+    assert "ended at the target" not in text_table([late])
 
 
 def test_a_damaged_run_is_marked_with_its_problem(tmp_path):
