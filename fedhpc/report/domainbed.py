@@ -79,9 +79,14 @@ def report_sweep(
 
 
 def write_report(
-    found: SweepResults, target: Path, style: Style = "fedhpc", title: str = "Sweep", page: str = PAGE
+    found: SweepResults,
+    target: Path,
+    style: Style = "fedhpc",
+    title: str = "Sweep",
+    page: str = PAGE,
+    links: Sequence[str] = (),
 ) -> SweepReport:
-    """Write the files of a report on a sweep (see `report_sweep`), and a page of that title and name.
+    """Write the files of a report on a sweep (see `report_sweep`), and a page of that title and name, with links.
 
     Raises:
         FedhpcError: they cannot be written.
@@ -100,7 +105,7 @@ def write_report(
         "selected.sh": selected_jobs(found),
         **sweep_plots(found),
     }
-    files = write_files(target, contents, title, page)
+    files = write_files(target, contents, title, page, links)
     return SweepReport(target, files, text, str(contents["sweep.json"]), found)
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedhpc.errors import FedhpcError
 from fedhpc.report.html import page
 
-PAGE = "report.html"
+PAGE, SELECTION = "report.html", "selection.html"
+"""Pages: of a report, and beside that of federated runs that of model selection."""
 
 
-def write_files(target: Path, contents: Mapping[str, str | bytes], title: str, name: str = PAGE) -> tuple[Path, ...]:
+def write_files(
+    target: Path, contents: Mapping[str, str | bytes], title: str, name: str = PAGE, links: Sequence[str] = ()
+) -> tuple[Path, ...]:
     """Write the files of a report and a self-contained page of them; files of an earlier report are replaced.
 
     Args:
@@ -20,6 +23,7 @@ def write_files(target: Path, contents: Mapping[str, str | bytes], title: str, n
         contents: file name -> content, in the page's order.
         title: of the page.
         name: of the page.
+        links: other pages in the folder that it points at.
 
     Returns:
         All files, the page last.
@@ -27,7 +31,7 @@ def write_files(target: Path, contents: Mapping[str, str | bytes], title: str, n
     Raises:
         FedhpcError: they cannot be written.
     """
-    whole = {**contents, name: page(title, contents)}
+    whole = {**contents, name: page(title, contents, links)}
     try:
         target.mkdir(parents=True, exist_ok=True)
         return tuple(_replace(target / name, content) for name, content in whole.items())

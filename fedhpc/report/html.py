@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Grid:
     num_rows: int
 
 
-def page(title: str, contents: Mapping[str, str | bytes]) -> str:
+def page(title: str, contents: Mapping[str, str | bytes], links: Sequence[str] = ()) -> str:
     """The page of a report.
 
     The SVG figures stand first, each with its name as caption; then text files as they are; then the CSV files as
@@ -42,6 +42,7 @@ def page(title: str, contents: Mapping[str, str | bytes]) -> str:
     Args:
         title: of the page.
         contents: file name -> content of the report's files, in the order in which they are shown.
+        links: pages beside this one to point at.
     """
     import jinja2  # only pages need it
 
@@ -54,6 +55,7 @@ def page(title: str, contents: Mapping[str, str | bytes]) -> str:
         figures={name: _image(content) for name, content in contents.items() if name.endswith(".svg")},
         grids=[_grid(name, _text(content)) for name, content in contents.items() if name.endswith(".csv")],
         files=list(contents),
+        links=links,
     )
 
 

@@ -54,6 +54,11 @@ def test_it_needs_no_other_file_and_no_network() -> None:
     assert "@import" not in text
 
 
+def test_pages_point_at_each_other() -> None:
+    assert "selection.html" in Page(page("runs", CONTENTS, ["selection.html"])).links
+    assert "selection.html" not in page("runs", CONTENTS)
+
+
 def test_figures_are_in_it_whole() -> None:
     (image,) = re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", page("runs", CONTENTS))
     assert base64.b64decode(image).decode() == SVG
