@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,12 +74,18 @@ def federate(
         engine, outcome = _train(session, config, directory, show_ranks)
         if outcome.status == "stopped":
             why = session.world.share(session.stop.name) or "a signal"
-            session.say(f"{path}: stopped after round {outcome.progress.round} ({why}); go on with --resume")
+            goes_on = "the same command goes on" if skip_busy else f"go on with: {resume_command(path)}"
+            session.say(f"{path}: stopped after round {outcome.progress.round} ({why}); {goes_on}")
             return STOPPED_EARLY
         _finish(session, directory, engine, outcome)
         return DONE
     finally:
         directory.close()
+
+
+def resume_command(path: Path) -> str:
+    """What goes on with the run of a directory, from the configuration that it keeps, behind any launcher."""
+    return f"fedhpc run {shlex.quote(str(path / CONFIG))} --out {shlex.quote(str(path))} --resume"
 
 
 def _open_directory(

@@ -34,7 +34,7 @@ class RunSink:
         self._target = f" of {target:.4g}" if target is not None else ""
         self._recent: deque[float] = deque(maxlen=20)
         self._last_line = 0.0
-        self._accuracy: float | None = None
+        self._accuracy = ""
         self._bar: Any = None
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -59,9 +59,10 @@ class RunSink:
     def evaluated(self, progress: Progress, summary: AccuracySummary) -> None:
         """See `federated.records.Sink`."""
         self._writer.flush()
-        self._accuracy = summary.mean
+        when = f"after round {progress.round}" if progress.round else "before training"
+        self._accuracy = f"accuracy {summary.mean:.4f}{self._target} {when}"
         if self._bar is not None:
-            self._bar.set_postfix_str(f"accuracy {summary.mean:.4f}{self._target}", refresh=False)
+            self._bar.set_postfix_str(self._accuracy, refresh=False)
 
     def close(self) -> None:
         """Write out what is left and leave the terminal in order."""
@@ -79,7 +80,7 @@ class RunSink:
     def _line(self, progress: Progress) -> str:
         mean = sum(self._recent) / len(self._recent)
         left = mean * (self._rounds - progress.round)
-        known = "" if self._accuracy is None else f"  accuracy {self._accuracy:.4f}{self._target}"
+        known = f"  {self._accuracy}" if self._accuracy else ""
         return f"round {progress.round}/{self._rounds}{known}  {mean:.3g} s/round  at most {_duration(left)} left"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import typing
 
 from fedhpc import registry
 from fedhpc.errors import DONE, ConfigError, nearest
@@ -14,9 +15,10 @@ example:
   fedhpc list algorithms
 """
 
-KINDS = {
+_PACKAGES = {
     "algorithms": "fedhpc.federated.algorithms",
     "commands": "fedhpc.commands",
+    "criteria": "fedhpc.report.criteria",
     "datasets": "fedhpc.data.sources",
     "models": "fedhpc.models",
     "objectives": "fedhpc.objectives",
@@ -24,6 +26,7 @@ KINDS = {
     "recipes": "fedhpc.medical.recipes",
     "scenarios": "fedhpc.medical.scenarios",
 }
+KINDS = sorted([*_PACKAGES, "optimizers", "personalisations", "schedulers"])
 _OPTIONS = {"algorithms": "ALGORITHM", "partitions": "PARTITION", "recipes": "RECIPE", "scenarios": "SCENARIO"}
 
 
@@ -35,21 +38,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
     if args.kind is None:
-        for kind, package in KINDS.items():
-            print(f"{kind}: {', '.join(registry.names(package))}")
+        for kind in KINDS:
+            print(f"{kind}: {', '.join(_names(kind))}")
         return DONE
     if args.kind not in KINDS:
-        raise ConfigError(f"no kind '{args.kind}'{nearest(args.kind, list(KINDS))}; there are: {', '.join(KINDS)}")
-    for name in registry.names(KINDS[args.kind]):
+        raise ConfigError(f"no kind '{args.kind}'{nearest(args.kind, KINDS)}; there are: {', '.join(KINDS)}")
+    for name in _names(args.kind):
         print(f"{name}{_fields(args.kind, name)}")
     return DONE
+
+
+def _names(kind: str) -> list[str]:
+    """The plug-ins of a kind, or what its key allows."""
+    if kind in _PACKAGES:
+        return registry.names(_PACKAGES[kind])
+    from fedhpc.config.sections import LocalConfig, PersonalizeConfig
+    from fedhpc.launch import SCHEDULERS
+
+    keys: dict[str, tuple[type, str]] = {
+        "optimizers": (LocalConfig, "optimizer"),
+        "personalisations": (PersonalizeConfig, "method"),
+    }
+    if kind not in keys:
+        return list(SCHEDULERS)
+    section, key = keys[kind]
+    return list(typing.get_args(typing.get_type_hints(section)[key]))
 
 
 def _fields(kind: str, name: str) -> str:
     """The hyperparameters of a plug-in that has them in its configuration section, with their defaults."""
     if kind not in _OPTIONS:
         return ""
-    plugin = getattr(registry.load(KINDS[kind], name), _OPTIONS[kind])
+    plugin = getattr(registry.load(_PACKAGES[kind], name), _OPTIONS[kind])
     shown = [
         f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default}" for f in dataclasses.fields(plugin)
     ]

@@ -74,7 +74,7 @@ class TaskPasses:
     ) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield the batches of some steps of a task, counted from its beginning."""
         if num_samples < 1:
-            raise ConfigError(f"client {client} has no training samples in task {task}")
+            raise ConfigError(f"client {client} has no training samples in task {task + 1}")
         starts = self._starts(num_samples)
         current, order = -1, np.zeros(0, dtype=np.int64)
         for at in range(step, step + num_steps):
@@ -92,7 +92,7 @@ class TaskPasses:
             return rng.permutation(num_samples)
         weights = balanced_weights(self.keys(client, task))
         if len(weights) != num_samples:
-            raise ConfigError(f"client {client} task {task}: {len(weights)} labels for {num_samples} samples")
+            raise ConfigError(f"client {client} task {task + 1}: {len(weights)} labels for {num_samples} samples")
         return rng.choice(num_samples, num_samples, replace=True, p=weights / weights.sum())
 
     def _starts(self, num_samples: int) -> list[int]:

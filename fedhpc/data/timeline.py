@@ -130,7 +130,7 @@ class Timeline:
             tasks = getattr(self, part)
             least = min_task if part == "train" else min(min_task, 1)
             poor = [
-                f"client {c} ({self.kinds[c]}) task {t} has {len(tasks[c][t])} {part} samples"
+                f"client {c} ({self.kinds[c]}) task {t + 1} has {len(tasks[c][t])} {part} samples"
                 for c in range(self.num_clients)
                 for t in range(self.num_tasks)
                 if len(tasks[c][t]) < least

@@ -95,7 +95,7 @@ class Server:
         summary = self._read_rows(up, clients, round, num_clients)
         if summary.diverged and (on_divergence == "stop" or not summary.cohort.accepted):
             named = "; ".join(f"client {c}: {why}" for c, why in list(summary.diverged.items())[:5])
-            remedy = "lower local.lr or set local.clip"
+            remedy = "begin anew with a lower local.lr or with local.clip: --resume would diverge again"
             raise FedhpcError(
                 f"{len(summary.diverged)} of {len(clients)} clients diverged in round {round + 1} ({named}); {remedy}"
             )

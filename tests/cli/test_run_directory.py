@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import threading
 import time
@@ -149,8 +150,8 @@ def test_stopped_by_a_signal_and_resumed_is_the_same_run(
     assert code == 75
     assert not (folder / "done").exists()
     shown = capsys.readouterr().out
-    assert f"({signal.Signals(number).name}); go on with --resume" in shown
-    assert fedhpc_("run", config, "--out", folder, "--resume", *slow) == 0
+    command = shown.partition(f"({signal.Signals(number).name}); go on with: fedhpc ")[2]
+    assert fedhpc_(*shlex.split(command)) == 0
     assert done(folder)["weights_sha256"] == done(whole)["weights_sha256"]
     assert evaluations(folder) == evaluations(whole)
 
@@ -190,5 +191,6 @@ def test_clients_that_all_diverge_end_the_run_with_their_names(
     assert fedhpc_("run", config, "--out", tmp_path / "run", "--local.lr", "1e30") == 1
     shown = capsys.readouterr()
     assert "3 of 3 clients diverged in round 1 (client " in shown.err
+    assert "begin anew with a lower local.lr or with local.clip: --resume would diverge again" in shown.err
     assert "local.lr" in shown.err
     assert "Traceback" not in shown.err

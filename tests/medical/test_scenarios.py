@@ -191,7 +191,7 @@ def test_a_dataset_without_a_split_is_divided_by_patients() -> None:
     [
         ({"clients": 500}, r"client \d+ \(.*\) has \d+ training samples for 4 tasks"),
         ({"clients": 5, "min_client_size": 400}, "client 0 .* has .* training samples.*min_client_size is 400"),
-        ({"clients": 10, "min_task_size": 60}, "task 0 has .* train samples.*min_task_size is 60"),
+        ({"clients": 10, "min_task_size": 60}, "task 1 has .* train samples.*min_task_size is 60"),
         ({"groups": ("agee",)}, "no attribute 'agee'.*did you mean 'age'"),
         ({"edges": (200,)}, "two groups"),
         ({"unit": "patient"}, "scenario.unit: the dataset has no attribute 'patient'"),

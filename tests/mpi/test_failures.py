@@ -154,7 +154,7 @@ def test_signal_to_one_rank_stops_all_at_a_round_border_with_code_75_and_no_netw
     wait_for_checkpoint(job, run)
     os.kill(ranks_of(job)[1], signal.SIGUSR1)
     assert job.wait(timeout=SECONDS) == 75, job.err
-    assert "go on with --resume" in job.out
+    assert f"go on with: fedhpc run {run}/config.yaml --out {run} --resume" in job.out
     newest = checkpoints(run)[-1]
     saved = json.loads((run / "checkpoints" / newest / "meta.json").read_text())["round"]
     assert f"stopped after round {saved}" in job.out
