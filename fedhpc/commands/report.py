@@ -40,6 +40,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
     from fedhpc.report import domainbed, report
     from fedhpc.report.federations import federated_results, read_federations
+    from fedhpc.report.files import PAGE, SELECTION
+    from fedhpc.report.studies import with_notes
     from fedhpc.report.sweeps import reads
     from fedhpc.report.tables import json_summary
 
@@ -54,9 +56,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     federations = read_federations(args.directories)
     if asked and federations is None:
         raise ConfigError("--style, --criteria and --compat are for sweeps and runs with generalize.test_envs")
-    written = report(args.directories, args.out, args.style or "fedhpc")
+    links = () if federations is None else (SELECTION,)
+    written = report(args.directories, args.out, args.style or "fedhpc", links)
     if args.json and federations is None:
-        print(json_summary(written.runs), end="")
+        print(with_notes(json_summary(written.runs), written.notes), end="")
     if not args.json:
         print(written.text.rstrip())
         print(f"\nreport in {written.directory}: {', '.join(sorted(f.name for f in written.files))}")
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         found = federated_results(federations, names, compat)
         _tell(
             domainbed.write_report(
-                found, written.directory, args.style or "fedhpc", "Model selection", "selection.html"
+                found, written.directory, args.style or "fedhpc", "Model selection", SELECTION, (PAGE,)
             ),
             args.json,
         )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from fedhpc.commands._configs import load_run, run_from
 from fedhpc.commands._exit_file import add_exit_file, tell_exit
 from fedhpc.commands._federate import BUSY, federate
 from fedhpc.commands._session import Session, in_session
-from fedhpc.config import PlannedRun, RunConfig, plan_study
-from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, FedhpcError
+from fedhpc.commands._study_plan import study_status, write_plan
+from fedhpc.config import PlannedRun, RunConfig, plan_study, resolved_study, to_yaml
+from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, ConfigError, FedhpcError
+from fedhpc.report.studies import FAILED as FAILED_FILE
+from fedhpc.runs.rundir import write_atomically
 
 TAKES_OVERRIDES = True
 HELP = """Run every configuration of a study with every seed, one after another, all with the same ranks.
@@ -19,6 +24,7 @@ HELP = """Run every configuration of a study with every seed, one after another,
 example:
   mpirun -n 4 fedhpc study configs/smoke/hem_study.yaml --out runs/hem
   mpirun -n 4 fedhpc study a.yaml b.yaml --seeds [0,1,2] --rounds 100 --out runs/two
+  fedhpc study configs/smoke/hem_study.yaml --out runs/hem --status
 
 The same command goes on where it was stopped and skips what is done. Started several times at once (a job array) on
 the same directory, each job takes the runs that no other job works on. Keys of a study (runs, seeds, settings) can be
@@ -29,19 +35,51 @@ given as options; any other key goes to every run. Runs with the same seed share
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="a study's YAML file, or those of its runs")
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the study's directory")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="the study's directory")
     parser.add_argument("--resume", action="store_true", help="no effect: a study always goes on where it was stopped")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run and what is done; stop")
+    parser.add_argument("--status", action="store_true", help="print how far the study in --out is; stop")
+    parser.add_argument("--json", action="store_true", help="with --status: as JSON")
+    parser.add_argument("--print_config", action="store_true", help="print the resolved study and stop")
     add_exit_file(parser)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command on every rank; returns the exit code."""
-    return in_session(lambda session: tell_exit(session, args.exit_file, _study(session, args, overrides)), args.debug)
+    return in_session(lambda session: tell_exit(session, args.exit_file, _run(session, args, overrides)), args.debug)
+
+
+def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    if args.json and not args.status:
+        raise ConfigError("--json goes with --status")
+    if args.out is None and not (args.dry_run or args.print_config):
+        raise ConfigError("a study needs --out, its directory")
+    if not (args.dry_run or args.status or args.print_config):
+        return _study(session, args, overrides)
+    problem: FedhpcError | None = None
+    if session.world.is_root:
+        try:
+            session.say(_shown(args, overrides))
+        except FedhpcError as error:
+            problem = error
+    session.world.agree(problem)
+    return DONE
+
+
+def _shown(args: argparse.Namespace, overrides: list[str]) -> str:
+    """What is asked for instead of running anything."""
+    planned = plan_study(args.configs, overrides, load_run)
+    if args.print_config:
+        return to_yaml(resolved_study(args.configs, overrides)).rstrip()
+    status = study_status(args.out, planned, stored=args.status)
+    if args.status:
+        return json.dumps(status.to_dict()) if args.json else status.text()
+    return status.plan()
 
 
 def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
-    planned = _shared_plan(session, args.configs, overrides)
     out = session.world.share(args.out)
+    planned = _shared_plan(session, args.configs, overrides, out)
     outcomes: dict[str, int] = {}
     for number, (name, config) in enumerate(planned):
         session.say(f"[{number + 1}/{len(planned)}] {name}")
@@ -62,20 +100,26 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
 def _one(session: Session, config: RunConfig, path: Path, show_ranks: bool) -> int:
     """One run; a failure that all ranks know of ends this run only."""
     try:
-        return federate(session, config, path, resume=True, show_ranks=show_ranks, skip_busy=True)
+        code = federate(session, config, path, resume=True, show_ranks=show_ranks, skip_busy=True)
+        if session.world.is_root and code != BUSY:
+            (path / FAILED_FILE).unlink(missing_ok=True)
+        return code
     except AgreedError as error:
         if session.world.is_root:
             print(f"fedhpc: error: {path.name}: {error}", file=sys.stderr, flush=True)
+            with suppress(OSError):  # it may be the very reason
+                write_atomically(path / FAILED_FILE, f"{error}\n")
         return FAILED
 
 
-def _shared_plan(session: Session, paths: list[str], overrides: list[str]) -> list[tuple[str, RunConfig]]:
-    """Plan on root, before torch is loaded, and tell all ranks."""
+def _shared_plan(session: Session, paths: list[str], overrides: list[str], out: Path) -> list[tuple[str, RunConfig]]:
+    """Plan on root, before torch is loaded, write the plan down, and tell all ranks."""
     problem: FedhpcError | None = None
     planned: list[PlannedRun] = []
     if session.world.is_root:
         try:
             planned = plan_study(paths, overrides, load_run)
+            write_plan(out, paths, overrides, planned)
         except FedhpcError as error:
             problem = error
     session.world.agree(problem)

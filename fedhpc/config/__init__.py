@@ -28,7 +28,7 @@ from fedhpc.config.sections import (
     ServerConfig,
     TransformConfig,
 )
-from fedhpc.config.study import PlannedRun, StudyConfig, plan_study
+from fedhpc.config.study import PlannedRun, StudyConfig, plan_study, resolved_study
 from fedhpc.config.yamltext import parse_yaml, read_yaml, to_yaml
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "plan_study",
     "plugin_name",
     "read_yaml",
+    "resolved_study",
     "to_tree",
     "to_yaml",
 ]

@@ -83,15 +83,7 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str], load_run: Load = 
     Raises:
         ConfigError: a file or key is wrong, or two runs would share a directory.
     """
-    own, rest = _split(overrides)
-    files = [Path(p) for p in paths]
-    source = "command line"
-    if len(files) == 1 and "runs" in read_yaml(str(files[0])):
-        study = load(StudyConfig, str(files[0]), own)
-        source = str(files[0])
-        files = [_listed(source, run) for run in study.runs]
-    else:
-        study = from_tree(StudyConfig, merge_options({"runs": [str(f) for f in files]}, parse_options(own)), "study")
+    source, study, files, rest = _read(paths, overrides)
     names = [file.stem for file in files]
     if len(set(names)) != len(names):
         raise ConfigError(f"study: two configuration files have the same name, and so would their runs: {names}")
@@ -104,6 +96,38 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str], load_run: Load = 
     if len({run.name for run in planned}) < len(planned):
         raise ConfigError("study: two runs would share a directory; vary values that differ in letters and digits")
     return planned
+
+
+def resolved_study(paths: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
+    """A study as plain values, such that as a file, anywhere and without options, it plans the same runs.
+
+    Raises:
+        ConfigError: see `plan_study`, which also checks the runs.
+    """
+    _, study, files, rest = _read(paths, overrides)
+    return {
+        "runs": [str(file.absolute()) for file in files],
+        "seeds": list(study.seeds),
+        "settings": {**study.settings, **parse_options(rest)},
+        "vary": dict(study.vary),
+    }
+
+
+def _read(paths: Sequence[str], overrides: Sequence[str]) -> tuple[str, StudyConfig, list[Path], list[str]]:
+    """What to call the study in messages, the study, the files of its runs, and words for each of them."""
+    own, rest = _split(overrides)
+    if len(paths) == 1 and "runs" in read_yaml(paths[0]):
+        study = load(StudyConfig, paths[0], own)
+        source, files = paths[0], [_listed(paths[0], run) for run in study.runs]
+    else:
+        study = from_tree(StudyConfig, merge_options({"runs": list(paths)}, parse_options(own)), "study")
+        source, files = "command line", [Path(p) for p in paths]
+    for key in parse_options(rest):
+        if key in study.vary:
+            raise ConfigError(f"command line: --{key}: {source} varies it, and names the runs by its values")
+        if key == "seed":
+            raise ConfigError("command line: --seed: a study has --seeds, such as --seeds [0,1]")
+    return source, study, files, rest
 
 
 def _listed(source: str, run: str) -> Path:

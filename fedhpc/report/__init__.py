@@ -10,6 +10,7 @@ from pathlib import Path
 from fedhpc.errors import ConfigError
 from fedhpc.report.collect import RunSummary, collect, find_runs
 from fedhpc.report.files import write_files
+from fedhpc.report.studies import study_notes, with_notes
 from fedhpc.report.tables import csv_table, json_summary, latex_table, text_table
 from fedhpc.report.traffic import traffic_csv, traffic_table
 
@@ -25,6 +26,7 @@ class ReportFiles:
         files: all of them: summary.json, summary.txt, summary.csv, summary.tex, accuracy_rounds and accuracy_seconds
             as PNG and SVG; traffic.csv where traffic was recorded; of medical runs also medical.txt, .csv, .tex, .json,
             medical_tasks.csv and their figures; report.html shows all of it.
+        notes: which runs of a study are missing, and what runs them.
         text: the content of summary.txt (of a single run with its traffic), and of medical.txt.
         runs: the summaries.
     """
@@ -33,17 +35,21 @@ class ReportFiles:
     files: tuple[Path, ...]
     text: str
     runs: tuple[RunSummary, ...]
+    notes: tuple[str, ...] = ()
 
 
-def report(directories: Sequence[Path], out: Path | None = None, style: str = "fedhpc") -> ReportFiles:
+def report(
+    directories: Sequence[Path], out: Path | None = None, style: str = "fedhpc", links: Sequence[str] = ()
+) -> ReportFiles:
     """Report on the runs in some directories; a directory of runs (two levels deep at most) counts as its runs.
 
     The files go to `out`; without it to `report` in the directory, or, of several directories, in the one that they
     have in common. A report that lies there is replaced; nothing else is touched. With the style `fedmedicl` medical
-    runs get the original's log files, too.
+    runs get the original's log files, too. `links` are pages that will lie beside this one.
 
     Raises:
-        ConfigError: a directory does not exist or holds no run; nothing in common and no `out`.
+        ConfigError: a directory does not exist or holds no run; nothing in common and no `out`; the style
+            `fedmedicl` without a medical run.
         FedhpcError: the report cannot be written.
     """
     if not directories:
@@ -51,12 +57,16 @@ def report(directories: Sequence[Path], out: Path | None = None, style: str = "f
     places = find_runs(directories)
     runs = collect(places)
     medical, more = _medical(places, directories, style)
+    if style == "fedmedicl" and not more:
+        raise ConfigError("--style fedmedicl is for medical runs, and there is none")
     target = out if out is not None else _default_out(directories)
+    notes = study_notes(directories)
     text, traffic = text_table(runs), traffic_csv(runs)
+    text += "".join(f"note: {note}\n" for note in notes)
     if len(runs) == 1:
         text += traffic_table(runs[0])
     contents = {
-        "summary.json": json_summary(runs).encode(),
+        "summary.json": with_notes(json_summary(runs), notes).encode(),
         "summary.txt": text.encode(),
         "summary.csv": csv_table(runs).encode(),
         "summary.tex": latex_table(runs).encode(),
@@ -64,8 +74,8 @@ def report(directories: Sequence[Path], out: Path | None = None, style: str = "f
         **_plots(runs),
         **more,
     }
-    files = write_files(target, contents, f"Report on {_names(places)}")
-    return ReportFiles(target, files, f"{text}\n{medical}" if medical else text, tuple(runs))
+    files = write_files(target, contents, f"Report on {_names(places)}", links=links)
+    return ReportFiles(target, files, f"{text}\n{medical}" if medical else text, tuple(runs), tuple(notes))
 
 
 def _medical(runs: Sequence[Path], places: Sequence[Path], style: str) -> tuple[str, dict[str, bytes]]:

@@ -21,6 +21,7 @@ from fedhpc.report.collect import CONFIG, DONE, METRICS, find_runs
 from fedhpc.report.names import ALGORITHMS
 from fedhpc.report.results import PlannedTrial, SweepRecords, Table, averages
 from fedhpc.report.selection import TrialRecords
+from fedhpc.report.studies import absent_runs
 from fedhpc.report.sweeps import SweepResults, results
 from fedhpc.report.trial_files import checkpoints
 from fedhpc.runs.records import read_records
@@ -36,9 +37,10 @@ _NO_HPARAMS = (
 
 @dataclass(frozen=True)
 class _Run:
-    """A run directory: its configuration as dotted keys, and what it recorded.
+    """A run directory, or a run that a study has planned: its configuration as dotted keys, and what it recorded.
 
     `digest` tells its dataset from others of the name; None in runs that do not say.
+    `command` runs one that has not begun; empty in those that have.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class _Run:
     keys: Mapping[str, Any]
     finished: bool
     digest: str | None = None
+    command: str = ""
 
     @property
     def algorithm(self) -> str:
@@ -77,12 +80,14 @@ def read_federations(directories: Sequence[Path]) -> SweepRecords | None:
     paths = [path for path in find_runs(directories) if holds_out(path)]
     if not paths:
         return None
-    runs = _told_apart(sorted(map(_read, paths), key=_place))
+    runs = _told_apart(sorted([*map(_read, paths), *_absent(directories)], key=_place))
     numbers = _candidates(runs)
     problems: list[str] = []
     trials: list[TrialRecords] = []
     environments: dict[str, tuple[str, ...]] = {}
     for run in runs:
+        if run.command:
+            continue
         try:
             names = _environments(run.path)
             environments[str(run.keys["data.dataset"])] = names
@@ -128,6 +133,14 @@ def _with_rows(table: Table, other: Table) -> Table:
 def _read(path: Path) -> _Run:
     keys = dict(_flat(read_yaml(str(path / CONFIG))))
     return _Run(path, str(path), keys, (path / DONE).exists(), _digest(path))
+
+
+def _absent(directories: Sequence[Path]) -> Iterator[_Run]:
+    """What studies have planned, with environments held out, and not begun."""
+    for run in absent_runs(directories):
+        keys = dict(_flat(run.run.config))
+        if keys.get("generalize.test_envs"):
+            yield _Run(run.place, str(run.place), keys, False, command=run.command)
 
 
 def _digest(run: Path) -> str | None:
@@ -207,5 +220,5 @@ def _planned(run: _Run, number: int) -> PlannedTrial:
         tuple(run.keys["generalize.test_envs"]),
         number,
         int(run.keys["seed"]),
-        f"fedhpc run {place}/{CONFIG} --out {place} --resume",
+        run.command or f"fedhpc run {place}/{CONFIG} --out {place} --resume",
     )

@@ -13,6 +13,7 @@ from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report._hem_measures import Curve
 from fedhpc.report.collect import CONFIG, DONE, ENVIRONMENT, METRICS, find_runs
 from fedhpc.report.hem import Comparison
+from fedhpc.report.studies import study_notes
 from fedhpc.runs.records import Record, read_records
 
 _NAMES = {
@@ -91,7 +92,7 @@ def read_runs(paths: Sequence[Path], target: float | None = None, cap: int | Non
         _read_metrics(run)
     clients = {seed: _clients(r for r in runs if r.seed == seed) for seed in {r.seed for r in runs}}
     curves = tuple(_curve(run, clients[run.seed], cap) for run in sorted(runs, key=_order))
-    return Comparison(target, cap, curves, tuple(_warnings(runs)))
+    return Comparison(target, cap, curves, (*_warnings(runs), *study_notes(paths)))
 
 
 def _open(path: Path) -> _Run:

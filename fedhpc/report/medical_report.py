@@ -22,6 +22,7 @@ from fedhpc.report.medical_tables import (
     scores_csv,
     tasks_csv,
 )
+from fedhpc.report.studies import OpenRun, absent_runs
 
 CONTRAST = "contrast.json"
 _Sections = Mapping[str, Sequence[MedicalRun]]
@@ -45,6 +46,7 @@ def medical_files(runs: Sequence[Path], places: Sequence[Path], style: str = "fe
     medical, notes = without_repeats(found)
     sections = _by_dataset(medical)
     contrasts = _contrasts(medical, places)
+    notes += [_absent(run) for run in absent_runs(places) if "scenario" in run.run.config]
     notes += _unfinished(medical) + ([] if contrasts else [_no_contrast(medical[0])])
     text = "\n".join(f"{dataset}\n{medical_table(same)}" for dataset, same in sections.items())
     text += "".join(f"note: {note}\n" for note in notes)
@@ -101,6 +103,10 @@ def _unfinished(runs: Sequence[MedicalRun]) -> list[str]:
             f"go on with: fedhpc run {run.place / 'config.yaml'} --out {run.place} --resume"
         )
     return notes
+
+
+def _absent(run: OpenRun) -> str:
+    return f"{run.run.name} (seed {run.run.seed}) was planned and not begun; it counts nowhere; run: {run.command}"
 
 
 def _no_contrast(run: MedicalRun) -> str:

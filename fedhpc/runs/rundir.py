@@ -35,6 +35,18 @@ def default_path(config: str) -> Path:
     return Path("runs") / f"{Path(config).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
+def in_use(directory: Path) -> bool:
+    """Whether a process writes to a run directory; a file system without locks cannot tell, and it seems free."""
+    try:
+        with (directory / "lock").open(encoding="utf-8") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class InUseError(FedhpcError):
     """Another process writes to the directory."""
 

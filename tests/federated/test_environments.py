@@ -216,9 +216,26 @@ def test_an_unfinished_run_is_missing_with_the_command_that_goes_on(study: Path,
         (tmp_path / "done").rename(run / "done")
     assert f"fedhpc run {run}/config.yaml --out {run} --resume" in said
     tree = json.loads((tmp_path / "report" / "sweep.json").read_text())
+    for one, other in (("report.html", "selection.html"), ("selection.html", "report.html")):
+        assert f'href="{other}"' in (tmp_path / "report" / one).read_text()
     rows = {r["algorithm"]: r for t in tree["tables"] if t["criterion"] == "oracle" for r in t["rows"]}
     assert rows["fedavg+erm"]["cells"][1]["mean"] is None
     assert rows["fedavg+dann"]["cells"][1]["mean"] is not None
+
+
+def test_a_run_that_was_never_begun_is_missing_from_each_table_it_belongs_to(study: Path, tmp_path: Path) -> None:
+    """Also from the last row, which would take another algorithm's run in its place without a word."""
+    shutil.copytree(study, tmp_path / "runs")
+    name = "domains-objectiveerm-test_envs1-seed0"
+    shutil.rmtree(tmp_path / "runs" / name)
+    sweep = read_federations([tmp_path / "runs"])
+    assert sweep is not None
+    (planned,) = [run for run in sweep.planned if run.id == name]
+    assert planned.command.startswith(f"fedhpc study {study.parent}/s.yaml --out {tmp_path}/runs --rounds 2")
+    rows = federated_results(sweep, ["oracle"]).tables["oracle"][0].rows
+    starred = {row.algorithm: [bool(cell.missing) for cell in row.cells] for row in rows}
+    lacks = [False, True, False, False]
+    assert starred == {"fedavg+erm": lacks, "fedavg+dann": [False] * 4, BEST_OF_ALL: lacks}
 
 
 def test_a_study_varies_any_key(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from launcher import REPOSITORY, mpirun, start
 
+from fedhpc.commands._study_plan import study_status
+from fedhpc.report.studies import read_plan, study_notes
+
 STUDY = REPOSITORY / "configs" / "smoke" / "quickstart_study.yaml"
 SHORT = ["--rounds=4", "--evaluate.target_accuracy=null", "--checkpoint.every=1", "--cohort.size=5"]
 
@@ -32,6 +35,8 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
         *("feddyn-seed1", "scaffold-seed1", "fedavg-seed1"),
     ]
     assert len(hashes(whole)) == 6
+    assert [run.seed for run in read_plan(whole).values()] == [0, 0, 0, 1, 1, 1]
+    assert study_notes([whole]) == []
     first = [
         [json.loads(line)["value"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"round":0' in line]
         for run in (whole / "fedavg-seed0", whole / "scaffold-seed0")
@@ -48,6 +53,8 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
     assert job.wait(timeout=15) == 75, job.out + job.err
     assert (broken / "fedavg-seed0" / "done").exists()
     assert not told.exists(), "there is more to do"
+    (said,) = study_notes([broken])
+    assert "5 of 6 planned runs are not finished: feddyn-seed0 (unfinished), scaffold-seed0 (not begun)" in said
     again = mpirun(1, args(broken, "--seeds=[0,1]", "--rounds=40", f"--exit-file={told}"))
     assert again.returncode == 0, again.stderr
     assert told.read_text() == "0\n"
@@ -83,6 +90,8 @@ def test_a_run_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
     assert "bad-seed0" in done.stderr
     assert "diverged" in done.stderr
     assert list(hashes(tmp_path / "s")) == ["scaffold-seed0"]
+    states = {name: state for name, _, state, _ in study_status(tmp_path / "s", []).runs}
+    assert states == {"bad-seed0": "failed", "scaffold-seed0": "done"}
 
 
 def test_bad_study_ends_before_anything_runs(tmp_path: Path) -> None:
