@@ -8,8 +8,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedhpc.commands._configs import load_run
 from fedhpc.config import RunConfig, load, plan_study, read_yaml
@@ -17,6 +19,9 @@ from fedhpc.errors import DONE, FAILED, ConfigError, FedhpcError
 from fedhpc.launch import SCHEDULERS, UNSAFE, JobRequest, Site, parse_time, render
 from fedhpc.launch.schedulers import KNOWN
 from fedhpc.runs.rundir import BATCH_FILES, default_path, write_atomically
+
+if TYPE_CHECKING:
+    from fedhpc.sweep.settings import SweepConfig
 
 TAKES_OVERRIDES = True
 HELP = """Write the batch script of a job into its directory and hand it to the scheduler.
@@ -41,12 +46,16 @@ class _Work:
         survive: some run of it goes on without lost ranks.
         data: its dataset folders, each with the option that replaces it.
         why_not_staged: why `--stage` cannot copy them, or None.
+        runs: configurations of its runs, by their place in the job's directory.
+        sweep: the configuration of a sweep.
     """
 
     mode: str
     survive: bool = False
     data: tuple[tuple[str, str], ...] = ()
     why_not_staged: str | None = None
+    runs: Mapping[str, RunConfig] = field(default_factory=dict)
+    sweep: SweepConfig | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", action="store_true", help="copy the shards to node-local disk first")
     parser.add_argument("--site", metavar="FILE", help="YAML file about the cluster; see launch/sites")
     parser.add_argument("--out", metavar="DIR", type=Path, help="directory of the job (default: runs/CONFIG-TIME)")
+    parser.add_argument(
+        "--no-data-check", action="store_true", help="do not look at the datasets: only compute nodes have them"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the script and stop")
 
 
@@ -99,6 +111,7 @@ def _request(args: argparse.Namespace, overrides: list[str]) -> JobRequest:
     if args.stage and work.why_not_staged:
         raise ConfigError(f"--stage: {work.why_not_staged}")
     out = Path(os.path.abspath(args.out or default_path(args.config)))
+    _check_work(work, out, with_data=not args.no_data_check)
     return JobRequest(
         scheduler=args.scheduler,
         mode=work.mode,
@@ -131,24 +144,40 @@ def _checked(path: str, mode: str | None, overrides: list[str]) -> _Work:
     if mode == "sweep":
         from fedhpc.sweep.settings import SweepConfig
 
-        folders = load(SweepConfig, path, overrides).sweep.roots
+        config = load(SweepConfig, path, overrides)
+        folders = config.sweep.roots
         data = tuple((f"--sweep.datasets.{name}", root) for name, root in folders.items() if root is not None)
-        return _Work(mode, data=data, why_not_staged=None if data else "embedded datasets have no shards to copy")
-    runs = [load_run(path, overrides)] if mode == "run" else [p.config for p in plan_study([path], overrides, load_run)]
-    return _work_of_runs(mode, runs)
+        why_not = None if data else "embedded datasets have no shards to copy"
+        return _Work(mode, data=data, why_not_staged=why_not, sweep=config)
+    if mode == "run":
+        return _work_of_runs(mode, {"": load_run(path, overrides)})
+    return _work_of_runs(mode, {p.name: p.config for p in plan_study([path], overrides, load_run)})
 
 
-def _work_of_runs(mode: str, runs: list[RunConfig]) -> _Work:
-    survive = any(run.on_rank_loss == "continue" for run in runs)
-    roots = {run.data.root for run in runs}
+def _work_of_runs(mode: str, runs: Mapping[str, RunConfig]) -> _Work:
+    survive = any(run.on_rank_loss == "continue" for run in runs.values())
+    roots = {run.data.root for run in runs.values()}
     if roots == {None}:
-        return _Work(mode, survive, why_not_staged="an embedded dataset has no shards to copy (data.root is not set)")
+        why = "an embedded dataset has no shards to copy (data.root is not set)"
+        return _Work(mode, survive, why_not_staged=why, runs=runs)
     if len(roots) > 1:
         why = (
             f"the runs of this study read different folders ({', '.join(sorted(map(str, roots)))}); stage them by hand"
         )
-        return _Work(mode, survive, why_not_staged=why)
-    return _Work(mode, survive, tuple(("--data.root", root) for root in roots if root is not None))
+        return _Work(mode, survive, why_not_staged=why, runs=runs)
+    return _Work(mode, survive, tuple(("--data.root", root) for root in roots if root is not None), runs=runs)
+
+
+def _check_work(work: _Work, out: Path, with_data: bool) -> None:
+    """What is in the job's directory already, and whether the data allow what is asked for."""
+    from fedhpc.commands import _job_checks as checks
+
+    if work.sweep is not None:
+        checks.check_sweep(work.sweep, out, with_data)
+    for name, config in work.runs.items():
+        checks.check_directory(config, out / name)
+    if with_data:
+        checks.check_divisions(work.runs.values())
 
 
 def _site_options(args: argparse.Namespace) -> list[str]:

@@ -24,6 +24,8 @@ def environment_lines(job: JobRequest) -> list[str]:
     lines += [f'export {name}="{value}"' for name, _, value in (s.partition("=") for s in site.environment)]
     if job.launcher == "srun":
         lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take it from above")
+    if job.scheduler == "slurm" and job.survive:
+        lines.append("export SLURM_NO_KILL=set  # for the srun by which mpirun starts its daemons, as --no-kill above")
     if _is_open_mpi(job) and not job.survive:  # with ULFM it would let mpirun end the survivors
         lines += [
             f'export PRTE_MCA_plm_ssh_args="${{PRTE_MCA_plm_ssh_args:-{_KEEPALIVE}}}"  # a lost host ends the job',

@@ -126,6 +126,8 @@ def test_where_survivors_go_on_the_scheduler_keeps_what_is_left_of_the_allocatio
     for survive in (True, False):
         text = render(replace(BASE, scheduler=scheduler, survive=survive))
         assert (line in [directive.partition(" ")[2] for directive in text.splitlines()]) is survive
+        # mpirun starts its daemons by srun, whose step would end with the lost host all the same
+        assert ("export SLURM_NO_KILL=set" in text) is (survive and scheduler == "slurm")
 
 
 def test_pbs_which_warns_nobody_gets_a_warning_from_the_script() -> None:

@@ -32,6 +32,7 @@ set +u  # what a site loads may read variables that nobody set
 source .venv/bin/activate
 set -u
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-8}
+export SLURM_NO_KILL=set  # for the srun by which mpirun starts its daemons, as --no-kill above
 
 passed_on=()
 for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  # ssh passes nothing on by itself
