@@ -15,7 +15,8 @@ from fedhpc.report.medical import MedicalRun
 from fedhpc.report.medical_groups import by_title
 from fedhpc.report.medical_scores import MAIN, Score, all_scores, mean_matrix, training_counts
 
-_NOTE = "percent, mean over seeds ± half of the 95 % confidence interval; group gap: best minus worst on the hold-out"
+_ERROR = "± half of the 95 % t-interval over seeds (none of one seed)"
+_NOTE = f"percent, mean over seeds {_ERROR}; group gap: best minus worst on the hold-out"
 _LOCAL = "local: mean over clients and evaluated tasks after the last task; local and hold-out leave absent classes out"
 
 
@@ -32,7 +33,7 @@ def details_table(runs: Sequence[MedicalRun]) -> str:
     several = by_title(runs)
     lines = [["score", *several]]
     lines += [[s.title, *(_cell(s, same) for same in several.values())] for s in all_scores(runs) if s not in MAIN]
-    return "\n".join([*_grid(lines), "", _LOCAL]) + "\n"
+    return "\n".join([*_grid(lines), "", f"mean over seeds {_ERROR}; {_LOCAL}"]) + "\n"
 
 
 def matrix_table(runs: Sequence[MedicalRun]) -> str:
@@ -65,8 +66,10 @@ def imbalance_table(runs: Sequence[MedicalRun]) -> str:
 
 
 def latex_table(sections: Mapping[str, Sequence[MedicalRun]]) -> str:
-    """The short table for a paper."""
-    lines = [r"\begin{tabular}{l" + "r" * len(MAIN) + "}", r"\hline"]
+    """The short table for a paper, below a comment that says what a caption should."""
+    counts = sorted({len(same) for runs in sections.values() for same in by_title(runs).values()})
+    seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    lines = [f"% {_NOTE}; seeds: {seeds}", r"\begin{tabular}{l" + "r" * len(MAIN) + "}", r"\hline"]
     lines.append(" & ".join(["recipe", *(score.title for score in MAIN)]) + r" \\")
     for dataset, runs in sections.items():
         lines += [r"\hline", rf"\multicolumn{{{len(MAIN) + 1}}}{{l}}{{{_escaped(dataset)}}} \\"]

@@ -1,7 +1,8 @@
 """Accuracy against rounds and against time, as PNG and SVG. The only module that imports matplotlib.
 
 Figures are built without pyplot: no global state, no display. Runs differ in colour (Okabe and Ito's eight, safe for
-colour-blind readers), in dash and in marker, so that they can be told apart in grey too.
+colour-blind readers), in dash and in marker, so that they can be told apart in grey too. More runs than a legend can
+name are drawn by kind, such as all seeds of one algorithm, and, of too many kinds, without names.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ _STYLE: Any = {
 _TIMES = ((3 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))
 _LONGEST = 40
 _MOST_TARGETS = 3
+_MOST_LINES = 12
+"""Lines that a legend names."""
+_KINDS = (
+    ("algorithm", "objective", "model", "dataset", "partition", "lr", "clients"),
+    ("algorithm", "objective"),
+    ("algorithm",),
+)
+"""What makes runs of a kind, the finest first."""
 
 
 def accuracy_plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:
@@ -64,28 +73,57 @@ def _bytes(figure: Figure, form: str) -> bytes:
 
 def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     several = len(runs) > 1
-    size = (8.4, max(4.2, 0.21 * len(runs) + 0.6)) if several else (6.4, 4.2)
+    colours, lines = _lines(runs)
+    size = (8.4, max(4.2, 0.21 * len(lines) + 0.6)) if several else (6.4, 4.2)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     scale, unit = _time_unit(runs) if against_time else (1.0, "")
-    for number, run in enumerate(runs):
-        if not several:
-            _draw_clients(axes, *_points(run, against_time, scale))
-        _draw_mean(axes, run, number, *_points(run, against_time, scale), "mean" if not several else _label(run))
+    if not several:
+        _draw_clients(axes, *_points(runs[0], against_time, scale))
+    for number, (label, same) in enumerate(lines):
+        for place, run in enumerate(same):
+            name = "mean" if not several else label if place == 0 else ""
+            _draw_mean(axes, number, *_points(run, against_time, scale), name, light=len(lines) < len(runs))
     _draw_targets(axes, runs)
     if not several:
         _draw_reached(axes, runs[0], against_time, scale)
     longest = max((x for run in runs for x in _points(run, against_time, scale)[0]), default=None)
     _dress(axes, against_time, unit, several, longest)
-    if several:
+    if len(lines) < len(runs):
+        by = f", coloured by {colours}" if colours else ""
+        axes.set_title(f"{len(runs)} runs{by}; the table names them", fontsize=9, loc="left")
+    if not several:
+        axes.set_title(_label(runs[0]), fontsize=10, loc="left")
+        axes.legend(loc="lower right", framealpha=0.9, edgecolor="none", fontsize=9)
+    elif lines[0][0]:
         figure.legend(
             *axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9, handlelength=3.4
         )
-    else:
-        axes.set_title(_label(runs[0]), fontsize=10, loc="left")
-        axes.legend(loc="lower right", framealpha=0.9, edgecolor="none", fontsize=9)
     return figure
+
+
+def _lines(runs: Sequence[RunSummary]) -> tuple[str, Sequence[tuple[str, Sequence[RunSummary]]]]:
+    """What the colours are by, and the runs of each colour with their name in the legend.
+
+    More runs than a legend can name are put together by kind; of too many kinds all are without a name.
+    """
+    if len(runs) <= _MOST_LINES:
+        return "", [(_label(run), [run]) for run in runs]
+    for names in _KINDS:
+        kinds: dict[tuple[object, ...], list[RunSummary]] = {}
+        for run in runs:
+            kinds.setdefault(tuple(getattr(run, name) for name in names), []).append(run)
+        if len(kinds) <= _MOST_LINES:
+            varied = [i for i in range(len(names)) if len({kind[i] for kind in kinds}) > 1] or [0]
+            words = (", ".join(_word(names[i], kind[i]) for i in varied) for kind in kinds)
+            found = [(f"{word} ({len(same)} runs)", same) for word, same in zip(words, kinds.values(), strict=True)]
+            return ", ".join(names[i] for i in varied), found
+    return "", [("", runs)]
+
+
+def _word(name: str, value: object) -> str:
+    return f"{name} {value}" if name in ("lr", "clients") else str(value)
 
 
 def _dress(axes: Axes, against_time: bool, unit: str, several: bool, longest: float | None) -> None:
@@ -119,21 +157,23 @@ def _percent(points: Sequence[Evaluation], figure: str) -> list[float]:
 
 
 def _draw_mean(
-    axes: Axes, run: RunSummary, number: int, x: Sequence[float], points: Sequence[Evaluation], label: str
+    axes: Axes, number: int, x: Sequence[float], points: Sequence[Evaluation], label: str, *, light: bool
 ) -> None:
+    """One run; a light line where there are many, a label that is empty gives it no place in the legend."""
     axes.plot(
         x,
         _percent(points, "mean"),
         color=_COLOURS[number % len(_COLOURS)],
         linestyle=_DASHES[number // len(_COLOURS) % len(_DASHES)],
-        marker=_MARKERS[number % len(_MARKERS)],
+        marker="" if light and len(points) > 1 else _MARKERS[number % len(_MARKERS)],
         markevery=(number % 3 * (len(points) // 24), max(1, len(points) // 8)),
         markersize=5,
         markeredgecolor="white",
         markeredgewidth=0.6,
-        linewidth=1.8 if number < len(_COLOURS) else 1.3,
+        linewidth=0.9 if light else 1.8 if number < len(_COLOURS) else 1.3,
+        alpha=0.6 if light else None,
         zorder=3,
-        label=label if points else f"{label}: no accuracy recorded",
+        label=label if points or not label else f"{label}: no accuracy recorded",
     )
 
 

@@ -62,7 +62,11 @@ def test_a_report_has_the_medical_tables_and_figures(study: Path, written) -> No
     assert found["mean"] == pytest.approx(np.mean(by_hand))
     assert found["low"] < found["mean"] < found["high"]
     assert (study / "report" / "medical.csv").read_text().count("\n") == 1 + len(rows)
-    assert (study / "report" / "medical.tex").read_text().count(r"\\") == 1 + 1 + 2
+    latex = (study / "report" / "medical.tex").read_text()
+    assert latex.count(r"\\") == 1 + 1 + 2
+    for text in (latex, written.text):
+        assert "mean over seeds ± half of the 95 % t-interval over seeds (none of one seed)" in text
+    assert "; seeds: 2\n" in latex
 
 
 def test_what_is_missing_or_left_out_is_said(study: Path, written) -> None:  # type: ignore[no-untyped-def]

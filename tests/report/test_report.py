@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report import report
 from fedhpc.report.collect import collect
-from fedhpc.report.plots import accuracy_plots
+from fedhpc.report.plots import _figure, accuracy_plots
 from tests.report.synthetic import write_run
 
 FILES = {
@@ -79,6 +80,33 @@ def test_plots_of_odd_runs_draw_without_a_warning(tmp_path, means):
 def test_thirty_runs_with_long_names_fit(tmp_path):
     runs = [write_run(tmp_path / f"{'a_very_long_name_' * 5}{n}", target=0.5 + n / 100) for n in range(30)]
     assert len(accuracy_plots(collect(runs))) == 4
+
+
+def legend(runs):
+    figure = _figure(runs, against_time=False)
+    names = [text.get_text() for box in figure.legends for text in box.get_texts()]
+    return names, figure.axes[0].get_title(loc="left"), len(figure.axes[0].lines)
+
+
+def test_a_legend_names_runs_kinds_or_nothing_but_never_forty(tmp_path):
+    many = [
+        write_run(tmp_path / f"{n:02}", target=None, algorithm=("fedavg", "fedprox")[n % 2], seed=n // 2)
+        for n in range(14)
+    ]
+    runs = collect(many)
+    assert legend(runs[:12])[0] == [f"{n:02}" for n in range(12)]
+    names, title, drawn = legend(runs)
+    assert names == ["fedavg (7 runs)", "fedprox (7 runs)"]
+    assert title == "14 runs, coloured by algorithm; the table names them"
+    assert drawn == 14
+    kinds = [replace(run, algorithm=f"mine{n}") for n, run in enumerate(runs)]
+    assert legend(kinds) == ([], "14 runs; the table names them", 14)
+
+
+def test_a_style_that_nothing_here_has_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="--style fedmedicl is for medical runs"):
+        report([write_run(tmp_path / "a")], style="fedmedicl")
+    assert not (tmp_path / "a" / "report").exists()
 
 
 def test_mistakes_are_named(tmp_path):
