@@ -12,13 +12,13 @@ from fedhpc.errors import ConfigError
 from fedhpc.report.files import PAGE, write_files
 from fedhpc.report.names import ENVIRONMENTS, environment_labels, theirs
 from fedhpc.report.results import Figure, Row, Table
+from fedhpc.report.selected import selected_jobs
 from fedhpc.report.sweep_json import json_report
 from fedhpc.report.sweep_tables import (
     csv_report,
     explanations,
     in_latex,
     latex_report,
-    selected_jobs,
     text_report,
 )
 from fedhpc.report.sweeps import SweepResults, load, results

@@ -178,7 +178,7 @@ def csv_report(found: SweepResults) -> str:
     choice_keys = ["trial_seed", "test_accuracy", "validation_accuracy", "hparams_seed", "step", "run", "hparams"]
     writer.writerow(["criterion", "dataset", "algorithm", "test_env", "environment", *choice_keys, "missing_trials"])
     for name in found.criteria:
-        for table, row, cell, label in _cells(found, name):
+        for table, row, cell, label in cells(found, name):
             place = [name, table.dataset, row.algorithm, cell.test_env, label]
             for seed, choice in cell.choices.items() or [("", None)]:
                 writer.writerow([*place, seed, *_csv_choice(choice), len(cell.missing)])
@@ -192,7 +192,8 @@ def _csv_choice(choice: Choice | None) -> list[Any]:
     return [choice.test, choice.validation, choice.hparams_seed, choice.step, choice.run, hparams]
 
 
-def _cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Cell, str]]:
+def cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Cell, str]]:
+    """Every cell of a criterion's tables, with its table, row and environment."""
     for table in found.tables[name]:
         for row in table.rows:
             for cell, label in zip(row.cells, table.environments, strict=True):
@@ -203,7 +204,7 @@ def explanations(found: SweepResults) -> Iterator[str]:
     """For every cell and trial in words: what was chosen, at which step, because of which accuracies."""
     repeat = found.sweep.draws_repeat
     for name, criterion in found.criteria.items():
-        for table, row, cell, label in _cells(found, name):
+        for table, row, cell, label in cells(found, name):
             yield f"{row.algorithm} on {table.dataset}, test environment {label}, {criterion.title}:"
             yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
             if cell.defaults.num_trials and _draws(cell):
@@ -239,17 +240,3 @@ def _explain(choice: Choice, table: Table) -> str:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
-
-
-def selected_jobs(found: SweepResults) -> str:
-    """A shell script that trains the chosen models again and keeps them, one command per criterion."""
-    ids = {t.run: t.id for t in found.sweep.planned} if found.sweep.command else {}
-    lines = ["#!/bin/sh", "# Trains the chosen models of each criterion again, in a folder of their own: sh FILE OUT"]
-    if not ids:
-        return "\n".join([*lines, "# The sweep has no plan; its runs are named in sweep.csv."]) + "\n"
-    config = found.sweep.command.split(" --out ", 1)[0]
-    for name in found.criteria:
-        choices = [c for _, _, cell, _ in _cells(found, name) for c in cell.choices.values()]
-        chosen = list(dict.fromkeys(f"{ids[c.run]}@{c.step}" for c in choices if c.run in ids))
-        lines.append(f'{config} --out "$1" --only {",".join(chosen)}' if chosen else f"# {name}: nothing was chosen")
-    return "\n".join(lines) + "\n"

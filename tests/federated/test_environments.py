@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from fedhpc.data.stores import open_store
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 from fedhpc.report.federations import BEST_OF_ALL, federated_results, read_federations
+from fedhpc.report.selected import selected_jobs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMOKE = REPOSITORY / "configs" / "smoke" / "domains.yaml"
@@ -236,6 +239,21 @@ def test_a_run_that_was_never_begun_is_missing_from_each_table_it_belongs_to(stu
     starred = {row.algorithm: [bool(cell.missing) for cell in row.cells] for row in rows}
     lacks = [False, True, False, False]
     assert starred == {"fedavg+erm": lacks, "fedavg+dann": [False] * 4, BEST_OF_ALL: lacks}
+
+
+def test_chosen_runs_are_run_again_from_any_place(study: Path) -> None:
+    sweep = read_federations([Path(os.path.relpath(study))])
+    assert sweep is not None
+    found = federated_results(sweep)
+    lines = selected_jobs(found).splitlines()
+    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    chosen = {
+        c.run for t in found.tables.values() for r in t[0].rows for cell in r.cells for c in cell.choices.values()
+    }
+    assert {Path(words[2]) for words in commands} == {Path(run).resolve() / "config.yaml" for run in chosen}
+    assert [words[:2] for words in commands] == [["fedhpc", "run"]] * len(chosen)
+    assert len({words[4] for words in commands}) == len(chosen)
+    assert any(line.startswith("# oracle: fedavg+erm on rotated_digits, test environment 15, seed 0") for line in lines)
 
 
 def test_a_study_varies_any_key(tmp_path: Path) -> None:

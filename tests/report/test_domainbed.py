@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
+
+import pytest
 
 from fedhpc.report.domainbed import original_latex, original_text, report_sweep
 from fedhpc.report.original import export_original
@@ -53,6 +56,16 @@ def test_the_plan_stays_in_the_files_of_a_report(tmp_path: Path) -> None:
     assert "no plan" not in selected
     assert re.findall(r"--only [0-9a-f]{16}@\d+,", selected)
     assert len(selected.splitlines()) == len(before["selected.sh"].splitlines())
+
+
+def test_chosen_trials_are_trained_again_from_any_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sweep(tmp_path / "a b", specs(), {"pacs": list("wxyz")})
+    monkeypatch.chdir(tmp_path)
+    report_sweep(Path("a b"))
+    lines = (tmp_path / "a b" / "report" / "selected.sh").read_text().splitlines()
+    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    assert {Path(words[2]) for words in commands} == {tmp_path / "a b" / "sweep.yaml"}
+    assert len(commands) == 3
 
 
 def test_columns_without_planned_trials_have_an_x(tmp_path: Path) -> None:
