@@ -59,7 +59,7 @@ def _figure(report: HemReport, case: str) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.set_xlim(0, 1)
-    axes.set_xlabel(f"HEM, {TITLES.get(case, case)}")
+    axes.set_xlabel(f"HEM, {TITLES.get(case, case)}{_interval_words(report, case)}")
     figure.legend(
         loc="outside upper center",
         ncols=len(COMPONENTS),
@@ -69,6 +69,13 @@ def _figure(report: HemReport, case: str) -> Figure:
         columnspacing=1.6,
     )
     return figure
+
+
+def _interval_words(report: HemReport, case: str) -> str:
+    """What the black bars are, where there are some."""
+    if not any(report.hem_intervals.get(case, {}).values()):
+        return ""
+    return f" (bar: {100 * report.options.level:g} % of bootstrap resamples of {len(report.seeds)} seeds)"
 
 
 def _draw_bands(axes: Axes, report: HemReport) -> None:

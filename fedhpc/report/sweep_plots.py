@@ -117,7 +117,9 @@ def _panels(found: SweepResults, title: str, titles: Sequence[str], by_criterion
         _dress(axes, algorithms, titles[number])
     for line in grid:
         line[0].set_yticks(range(len(algorithms)), [theirs(a) for a in algorithms])
-    figure.suptitle(f"{title} (%, ± standard error over trials)", fontsize=10, x=0.01, ha="left")
+    several = any(f.num_trials > 1 for rows in by_criterion.values() for _, figures in rows for f in figures)
+    errors = "bar: ± standard error over trials" if several else "one trial: no standard error"
+    figure.suptitle(f"{title} (%, {errors})", fontsize=10, x=0.01, ha="left")
     handles = [
         mpl.lines.Line2D(
             [], [], color=_COLOURS[i % len(_COLOURS)], marker=_MARKERS[i % len(_MARKERS)], linestyle="none"

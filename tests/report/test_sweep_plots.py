@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_every_figure_has_its_mark_and_no_other(found: SweepResults) -> None:
         assert marks(panel) == [pytest.approx((60.5, 0.5 / 2**0.5))] * 3
     for panel in panels[2:]:
         assert all(math.isnan(x) for x, _ in marks(panel)), "the runs that hold environment 2 out are not there"
+
+
+def test_the_title_says_what_a_bar_is(found: SweepResults) -> None:
+    def title(results_of: SweepResults) -> str:
+        return _dataset_figure(results_of, "Made_Up").get_suptitle()
+
+    alone = replace(found.sweep, trials=tuple(t for t in found.sweep.trials if t.trial_seed == 0))
+    assert "(%, bar: ± standard error over trials)" in title(found)
+    assert "(%, one trial: no standard error)" in title(results(alone))
 
 
 def test_files_repeat_and_are_named_after_the_datasets(found: SweepResults) -> None:
