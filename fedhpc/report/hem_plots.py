@@ -75,7 +75,7 @@ def _interval_words(report: HemReport, case: str) -> str:
     """What the black bars are, where there are some."""
     if not any(report.hem_intervals.get(case, {}).values()):
         return ""
-    return f" (bar: {100 * report.options.level:g} % of bootstrap resamples of {len(report.seeds)} seeds)"
+    return f" (black bar: {100 * report.options.level:g} % of bootstrap resamples of {len(report.seeds)} seeds)"
 
 
 def _draw_bands(axes: Axes, report: HemReport) -> None:

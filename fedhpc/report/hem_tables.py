@@ -28,7 +28,7 @@ _FLAGS = {
 _COMPARED = "computation and fairness compare the algorithms of this table: they change when one is added or removed."
 _FAIRNESS = (
     "fairness is the HEM paper's index of H = -sum(a ln a), which does not measure how equal clients are:",
-    "read std (over clients), worst tenth, Jain (1: all equal) and Gini (0: all equal) for that.",
+    "read client std, worst tenth, Jain (1: all equal) and Gini (0: all equal) for that.",
 )
 _MPI = (
     "MPI: median over clients of the gain in accuracy over the same algorithm without personalisation, in % of the",
@@ -132,7 +132,7 @@ def _importance_cells(report: HemReport) -> _Table:
 
 def _raw_cells(report: HemReport) -> _Table:
     head = [
-        "algorithm", "accuracy %", "std %", "min %", "worst tenth %", "Jain", "Gini", "H", "rounds", "reached",
+        "algorithm", "accuracy %", "client std %", "min %", "worst tenth %", "Jain", "Gini", "H", "rounds", "reached",
         f"{report.options.clock} s to target",
     ]  # fmt: skip
     several = _repeated(report)

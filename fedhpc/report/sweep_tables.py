@@ -45,22 +45,23 @@ def _head(found: SweepResults) -> Iterator[str]:
     yield f"{sweep.source}: {finished}{planned} trials finished, {sweep.num_records} records"
     about = {"fedhpc": fedhpc.__version__, **(sweep.about or {}), "rules": "domainbed" if found.compat else "fedhpc"}
     yield ", ".join(f"{key} {value}" for key, value in about.items())
-    yield f"accuracy on the test environment in %{_errors(found)}"
+    yield from _errors(found)
 
 
-def _errors(found: SweepResults) -> str:
-    """What stands behind ±, and over how many trials."""
+def _errors(found: SweepResults) -> Iterator[str]:
+    """What the figures are, what stands behind ±, and over how many trials."""
     counts = _counts(found)
+    what = "accuracy on the test environment in %"
     if found.compat:
-        return ", mean ± standard error over trials (0.0 of a single one)"
-    if max(counts, default=0) < 2:
-        return ", of one trial: there is no standard error"
-    over = f"{counts[0]} trials" if len(counts) == 1 else "trials, whose number each table says"
-    alone = "; a value without ± is of one trial or of trials that do not have all environments"
-    return (
-        f", mean ± standard error (standard deviation / √n) over {over}; the column 'mean': over trials of a trial's "
-        f"mean over environments{'' if len(counts) == 1 else alone}"
-    )
+        yield f"{what}, mean ± standard error over trials (0.0 of a single one)"
+    elif max(counts, default=0) < 2:
+        yield f"{what}, of one trial: there is no standard error"
+    else:
+        over = f"{counts[0]} trials" if len(counts) == 1 else "trials, whose number each table says"
+        yield f"{what}, mean ± standard error (standard deviation / √n) over {over}"
+        yield "column 'mean': over environments; its error is over trials of a trial's mean over environments"
+        if len(counts) > 1:
+            yield "without ±: of one trial, or a mean over environments that do not have the same trials"
 
 
 def _counts(found: SweepResults, name: str | None = None, dataset: str | None = None) -> list[int]:
