@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fedhpc.config import PlannedRun
+from fedhpc.commands._configs import load_run
+from fedhpc.config import PlannedRun, plan_study
 from fedhpc.errors import FedhpcError
-from fedhpc.report.collect import CONFIG, DONE
-from fedhpc.report.studies import STUDY, StudyRun, is_study, plan_text, read_plan, why_failed
+from fedhpc.report.collect import CONFIG, DONE, STUDY
+from fedhpc.report.studies import StudyRun, is_study, plan_text, read_plan, why_failed
 from fedhpc.runs.rundir import in_use, write_atomically
 from fedhpc.sweep.lock import locked
+from fedhpc.sweep.stored import same_data
 
 _LOCK = ".planning"
 State = Literal["done", "running", "failed", "missing"]
@@ -41,6 +43,28 @@ def write_plan(out: Path, files: Sequence[str], options: Sequence[str], planned:
             write_atomically(out / STUDY, _grown(out, runs))
     except OSError as error:
         raise FedhpcError(f"{out}: cannot be written ({error.strerror}); choose another --out") from None
+
+
+def without_copy(
+    files: Sequence[str], options: Sequence[str], planned: Sequence[PlannedRun]
+) -> tuple[Sequence[str], Sequence[PlannedRun]]:
+    """A command's options and plan with the folder that the data were copied from, in place of this job's copy.
+
+    A job that stages its data adds `--data.root COPY` to the command. What the study's directory keeps must be of use
+    when the copy is gone, and on other nodes.
+    """
+    places = [at for at, word in enumerate(options) if word.partition("=")[0] == "--data.root"]
+    if not places:
+        return options, planned
+    last = places[-1]
+    rest = [*options[:last], *options[last + (1 if "=" in options[last] else 2) :]]
+    try:
+        before = plan_study(files, rest, load_run)
+    except FedhpcError:
+        return options, planned  # without them there is no plan
+    pairs = zip(before, planned, strict=True)
+    same = all(same_data(one.config.data.root, other.config.data.root) for one, other in pairs)
+    return (rest, before) if same else (options, planned)
 
 
 def _grown(out: Path, runs: Iterable[StudyRun]) -> str:

@@ -12,7 +12,7 @@ from fedhpc.commands._configs import load_run, run_from
 from fedhpc.commands._exit_file import add_exit_file, tell_exit
 from fedhpc.commands._federate import BUSY, federate
 from fedhpc.commands._session import Session, in_session
-from fedhpc.commands._study_plan import study_status, write_plan
+from fedhpc.commands._study_plan import study_status, without_copy, write_plan
 from fedhpc.config import PlannedRun, RunConfig, plan_study, resolved_study, to_yaml
 from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, ConfigError, FedhpcError
 from fedhpc.report.studies import FAILED as FAILED_FILE
@@ -119,7 +119,7 @@ def _shared_plan(session: Session, paths: list[str], overrides: list[str], out: 
     if session.world.is_root:
         try:
             planned = plan_study(paths, overrides, load_run)
-            write_plan(out, paths, overrides, planned)
+            write_plan(out, paths, *without_copy(paths, overrides, planned))
         except FedhpcError as error:
             problem = error
     session.world.agree(problem)

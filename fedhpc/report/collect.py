@@ -20,6 +20,8 @@ from fedhpc.runs.records import read_records
 CONFIG, DONE, METRICS, ENVIRONMENT = "config.yaml", "done", "metrics.jsonl", "environment.json"
 _PLAN, _FOREIGN = "plan.json", "results.jsonl"
 """What sweeps have: ours, and each run of DomainBed's (see `report.trial_files` and `report.original`)."""
+STUDY = "study.json"
+"""What a study has: see `report.studies`."""
 _DEPTH = 2
 
 Status = Literal["finished", "unfinished", "damaged"]
@@ -117,15 +119,17 @@ def find_runs(directories: Sequence[Path]) -> list[Path]:
         if not runs:
             raise ConfigError(
                 f"{directory}: holds no run (a run directory has {CONFIG}, {METRICS} and, at the end, {DONE})"
-                f"{_sweeps_in(directory)}"
+                f"{_else_in(directory)}"
             )
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
-def _sweeps_in(directory: Path) -> str:
-    """Words about the sweeps in a directory, ours and DomainBed's; none where there are none."""
+def _else_in(directory: Path) -> str:
+    """Words about a study that has not begun, or the sweeps in a directory, ours and DomainBed's; else none."""
+    if (directory / STUDY).is_file():
+        return "; it is a study of which no run has begun"
     found = [p for p in sorted(directory.iterdir()) if (p / _PLAN).is_file() or any(p.glob(f"*/{_FOREIGN}"))]
     return f"; of sweeps, report on one at a time: {', '.join(map(str, found))}" if found else ""
 

@@ -14,10 +14,9 @@ from typing import Any
 
 import fedhpc
 from fedhpc.errors import FedhpcError
-from fedhpc.report.collect import CONFIG, DONE
+from fedhpc.report.collect import CONFIG, DONE, STUDY
 
 FORMAT = 1
-STUDY = "study.json"
 FAILED = "failed"
 """In the directory of a run of a study: why it failed last."""
 _MOST_NAMED = 20

@@ -60,7 +60,9 @@ def without_copies(config: SweepConfig, path: str, overrides: Sequence[str]) -> 
         before = load(SweepConfig, path, _without_last(overrides)).sweep.roots
     except ConfigError:
         return config  # without them there is none
-    roots = {name: before[name] if _same(before.get(name), root) else root for name, root in config.sweep.roots.items()}
+    roots = {
+        name: before[name] if same_data(before.get(name), root) else root for name, root in config.sweep.roots.items()
+    }
     return replace(config, sweep=replace(config.sweep, datasets=roots))
 
 
@@ -75,7 +77,7 @@ def _without_last(overrides: Sequence[str]) -> list[str]:
     return [word for place, word in enumerate(overrides) if place not in dropped]
 
 
-def _same(one: str | None, other: str | None) -> bool:
+def same_data(one: str | None, other: str | None) -> bool:
     """Whether two folders hold the same dataset: the manifest has a checksum of everything."""
     if one is None or other is None:
         return False

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from fedhpc.commands._configs import load_run
-from fedhpc.commands._study_plan import study_status, write_plan
+from fedhpc.commands._study_plan import study_status, without_copy, write_plan
 from fedhpc.config import plan_study
-from fedhpc.errors import FedhpcError
+from fedhpc.data.schema import MANIFEST
+from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report import report
+from fedhpc.report.collect import STUDY, find_runs
 from fedhpc.report.hem_runs import read_runs
-from fedhpc.report.studies import STUDY, read_plan, study_notes
+from fedhpc.report.studies import read_plan, study_notes
 from fedhpc.runs.rundir import RunDirectory
 from tests.report.medical_runs import CONFIG as MEDICAL
 from tests.report.medical_runs import write_run as write_medical
@@ -33,6 +35,8 @@ def plan(folder: Path, seeds: str = "[0,1]", text: str = RUN, *options: str) -> 
 
 def test_a_plan_grows_and_keeps_what_has_begun(tmp_path: Path) -> None:
     study = plan(tmp_path)
+    with pytest.raises(ConfigError, match="no run has begun"):
+        find_runs([study])
     write_run(study / "a b-seed0")
     before = (study / STUDY).read_bytes()
     plan(tmp_path)
@@ -44,6 +48,23 @@ def test_a_plan_grows_and_keeps_what_has_begun(tmp_path: Path) -> None:
     assert [run.options for run in runs.values()] == [("--seeds=[0,1]",)] * 2 + [("--seeds=[0,2]", "--rounds=9")]
     assert {run.files for run in runs.values()} == {(str(tmp_path / "a b.yaml"),)}
     assert not [path for path in study.iterdir() if path.name.startswith(".")]
+
+
+def test_a_job_s_copy_of_the_data_is_not_kept(tmp_path: Path) -> None:
+    for name, content in (("data", "a"), ("copy", "a"), ("other", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MANIFEST).write_text(content)
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN.replace("digits}", f"mnist, root: {tmp_path}/data}}"))
+
+    def kept(*options: str) -> tuple[list[str], str | None]:
+        found, planned = without_copy([str(file)], options, plan_study([str(file)], options, load_run))
+        return list(found), planned[0].config.data.root
+
+    copy, other = str(tmp_path / "copy"), str(tmp_path / "other")
+    assert kept("--rounds=2", "--data.root", copy) == (["--rounds=2"], str(tmp_path / "data"))
+    assert kept(f"--data.root={copy}", "--rounds=2") == (["--rounds=2"], str(tmp_path / "data"))
+    assert kept("--data.root", other) == (["--data.root", other], other)
 
 
 def test_every_report_names_what_is_missing_and_the_command(tmp_path: Path) -> None:
