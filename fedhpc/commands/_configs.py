@@ -1,15 +1,31 @@
-"""Which kind of run a configuration describes: one with a `scenario` is a medical run."""
+"""Which kind of run a configuration describes (one with a `scenario` is a medical run), and whether it is another's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from fedhpc.config import RunConfig, load_config, read_yaml
+from fedhpc.config import RunConfig, diff, load_config, parse_yaml, read_yaml
 from fedhpc.errors import ConfigError
+from fedhpc.runs.rundir import CONFIG
 
 if TYPE_CHECKING:
     from fedhpc.medical.config import MedicalConfig
+
+_HARMLESS = (
+    "placement",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "data.root",
+    "data.memory",
+    "device.client_state_gib",
+    "aggregation.reduce",
+    "aggregation.chunk",
+    "hang_seconds",
+    "on_rank_loss",
+)
+"""Keys that may differ on resume: none of them changes a bit of the result."""
 
 
 def is_medical(config: RunConfig) -> TypeGuard[MedicalConfig]:
@@ -41,3 +57,31 @@ def run_from(tree: Mapping[str, Any], source: str = "configuration") -> RunConfi
     from fedhpc.medical.config import MedicalConfig
 
     return MedicalConfig.from_dict(tree, source)
+
+
+def compare_stored(folder: Path, config: RunConfig) -> None:
+    """Refuse to go on with another configuration than the run of a directory began with.
+
+    Args:
+        folder: the run directory; one without a configuration goes with any.
+        config: the new one.
+
+    Raises:
+        ConfigError: names the keys that differ.
+    """
+    file = folder / CONFIG
+    if not file.exists():
+        return
+    old = run_from(parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file)).to_dict()
+    new = config.to_dict()
+    keys = [key for key in diff(old, new) if key not in _HARMLESS]
+    if keys:
+        shown = "; ".join(f"{key}: {_value(old, key)} there, {_value(new, key)} now" for key in keys[:8])
+        more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
+        raise ConfigError(f"{folder}: holds a run of another configuration ({shown}{more}); choose another --out")
+
+
+def _value(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree

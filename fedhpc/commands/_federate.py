@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedhpc.comm.checks import check_shared, pinning_problems, refuse
 from fedhpc.comm.world import RanksLostError
-from fedhpc.commands._configs import is_medical, run_from
+from fedhpc.commands._configs import compare_stored, is_medical
 from fedhpc.commands._session import Session
-from fedhpc.config import RunConfig, diff, parse_yaml
-from fedhpc.errors import DONE, STOPPED_EARLY, ConfigError, FedhpcError
+from fedhpc.config import RunConfig
+from fedhpc.errors import DONE, STOPPED_EARLY, FedhpcError
 from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, InUseError, RunDirectory, write_atomically
 from fedhpc.runs.rundir import DONE as DONE_FILE
 
@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from fedhpc.federated.engine import Engine
     from fedhpc.federated.state import Outcome, Progress
     from fedhpc.timing import Stopwatch
-
-_HARMLESS = (
-    "placement",
-    "checkpoint.every",
-    "checkpoint.keep",
-    "data.root",
-    "data.memory",
-    "device.client_state_gib",
-    "aggregation.reduce",
-    "aggregation.chunk",
-    "hang_seconds",
-    "on_rank_loss",
-)
-"""Keys that may differ on resume: none of them changes a bit of the result."""
 
 _MOST_ROWS = 64
 
@@ -97,8 +83,8 @@ def _open_directory(
     if session.world.is_root:
         try:
             holds_run = directory.open(resume)
-            if holds_run and (directory.path / CONFIG).exists():
-                _compare(directory, config)
+            if holds_run:
+                compare_stored(directory.path, config)
             if directory.finished:
                 state = "finished"
         except InUseError as error:
@@ -107,26 +93,6 @@ def _open_directory(
             problem = error
     session.world.agree(problem)
     return session.world.share(state)
-
-
-def _compare(directory: RunDirectory, config: RunConfig) -> None:
-    """Refuse to go on with another configuration than the run began with."""
-    file = directory.path / CONFIG
-    old = run_from(parse_yaml(file.read_text(encoding="utf-8"), str(file)), str(file)).to_dict()
-    new = config.to_dict()
-    keys = [key for key in diff(old, new) if key not in _HARMLESS]
-    if keys:
-        shown = "; ".join(f"{key}: {_value(old, key)} there, {_value(new, key)} now" for key in keys[:8])
-        more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
-        raise ConfigError(
-            f"{directory.path}: holds a run of another configuration ({shown}{more}); choose another --out"
-        )
-
-
-def _value(tree: Any, key: str) -> Any:
-    for part in key.split("."):
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree
 
 
 def _train(session: Session, config: RunConfig, directory: RunDirectory, show_ranks: bool) -> tuple[Engine, Outcome]:

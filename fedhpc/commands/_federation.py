@@ -17,6 +17,7 @@ from fedhpc.config import RunConfig
 from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.partition import Partition
 from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
+from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.seeding import derive
 
@@ -55,9 +56,7 @@ def open_data(world: World, config: RunConfig) -> OpenedData:
     if world.is_root:
         try:
             store = open_store(config.data.dataset, root)
-            table = _domains.with_split(config, store.table)
-            partition = config.partition.split(table, config.seed)
-            check_clients(config, partition)
+            table, partition = divide(config, store)
             checked = _domains.check_environments(config, table, partition)
             opened = OpenedData(store, checked, fingerprint(store))
         except FedhpcError as error:
@@ -70,6 +69,14 @@ def open_data(world: World, config: RunConfig) -> OpenedData:
         store = MemoryStore(store.manifest, store.table, pixels)
     partition = _share_partition(world, opened.partition if opened else None)
     return OpenedData(store, partition, opened.digest if opened else "")
+
+
+def divide(config: RunConfig, store: Store) -> tuple[SampleTable, Partition]:
+    """The table as the partition is to see it, and who owns what, or a `ConfigError`; without torch."""
+    table = _domains.with_split(config, store.table)
+    partition = config.partition.split(table, config.seed)
+    check_clients(config, partition)
+    return table, partition
 
 
 def _share_partition(world: World, partition: Partition | None) -> Partition:

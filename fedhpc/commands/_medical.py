@@ -56,10 +56,7 @@ def open_data(world: World, config: MedicalConfig) -> MedicalData:
     if world.is_root:
         try:
             store = open_store(config.data.dataset, root)
-            values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
-            timeline = config.scenario.timeline(store.table, config.seed).named(values)
-            _check(config, timeline)
-            opened, digest = (store, timeline), fingerprint(store)
+            opened, digest = (store, divide(config, store)), fingerprint(store)
         except FedhpcError as error:
             problem = error
     world.agree(problem)
@@ -69,6 +66,18 @@ def open_data(world: World, config: MedicalConfig) -> MedicalData:
         store = MemoryStore(store.manifest, store.table, store.images(np.arange(store.manifest.num_samples)))
     timeline = _share(world, opened[1] if opened else None)
     return MedicalData(store, timeline, timeline.notes, digest)
+
+
+def divide(config: MedicalConfig, store: Store) -> Timeline:
+    """Who holds what when; without torch.
+
+    Raises:
+        ConfigError: the scenario is not possible with these data.
+    """
+    values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
+    timeline = config.scenario.timeline(store.table, config.seed).named(values)
+    _check(config, timeline)
+    return timeline
 
 
 def _check(config: MedicalConfig, timeline: Timeline) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 
 from fedhpc.cli import main
 from fedhpc.commands import submit as command
+from fedhpc.commands._configs import load_run
+from fedhpc.config import plan_study
 from tests.conftest import REPOSITORY
 
 
@@ -53,6 +57,8 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
 
 
 CONFIG, STUDY, SWEEP = (f"configs/smoke/{name}.yaml" for name in ("quickstart", "quickstart_study", "sweep"))
+MEDICAL = "configs/smoke/medical/fedavg.yaml"
+NO_DATA = ("--dry-run", "--no-data-check")
 SRUN = "launch/sites/slurm-openmpi.yaml"
 
 
@@ -89,6 +95,12 @@ def test_the_script_is_kept_in_the_run_directory_and_handed_in(submit: Submit, t
         ((SWEEP, "--scheduler", "slurm", "--sweep.steps", "few"), "sweep.steps"),
         ((SWEEP, "--scheduler", "slurm", "--stage"), "embedded"),
         ((CONFIG, "--scheduler", "slurm", "--gpus-per-node", "-1"), "--gpus-per-node"),
+        ((CONFIG, "--scheduler", "slurm", "--data.root", "nowhere"), "data.root nowhere: no such folder"),
+        (("configs/federated/hem/study.yaml", "--scheduler", "slurm", "--data.root", "nowhere"), "--no-data-check"),
+        ((CONFIG, "--scheduler", "slurm", "--partition.classes_per_client", "20"), "classes_per_client"),
+        ((STUDY, "--scheduler", "slurm", "--partition.clients", "100000"), "partition"),
+        ((SWEEP, "--scheduler", "slurm", "--sweep.datasets", "{pacs: nowhere}"), "sweep.datasets.pacs nowhere"),
+        ((MEDICAL, "--scheduler", "slurm", "--scenario.clients", "5000"), "scenario"),
         ((CONFIG, "--scheduler", "flux", "--on_rank_loss", "continue"), "needs Open MPI's mpirun"),
         ((CONFIG, "--scheduler", "slurm", "--site", "nowhere.yaml"), "nowhere.yaml"),
         ((CONFIG, "--scheduler", "slurm", "--out", "a$b"), "cannot hold"),
@@ -118,10 +130,40 @@ def test_survivors_go_on_also_where_the_site_names_srun(submit: Submit, config: 
     assert "mpirun instead of srun" in done.stderr
 
 
-def test_words_of_the_command_line_reach_the_job_as_they_are(submit: Submit, tmp_path: Path) -> None:
-    done = submit(
-        CONFIG, "--scheduler", "slurm", "--dry-run", "--data.root", "a b$(rm -rf .)", "--data.dataset", "mnist"
+@pytest.mark.parametrize(
+    ("config", "place", "words"),
+    [(CONFIG, "", ("--local.lr", "0.3")), (STUDY, "fedavg-seed0", ("--rounds", "77"))],
+)
+def test_a_directory_of_another_configuration_is_refused(
+    submit: Submit, config: str, place: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The same configuration goes on; harmless keys may differ."""
+    planned = {p.name: p.config for p in plan_study([config], [], load_run)} if place else {"": load_run(config)}
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / "config.yaml").write_text(planned[place].to_yaml())
+    shape = (config, "--scheduler", "slurm", "--out", tmp_path, "--dry-run")
+    assert submit(*shape, "--checkpoint.every", "7").returncode == 0
+    done = submit(*shape, *words)
+    assert done.returncode == 2
+    assert f"holds a run of another configuration ({words[0][2:]}" in done.stderr
+
+
+def test_a_job_is_checked_without_torch_and_mpi(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from fedhpc.cli import main\n"
+        f"for config in {(CONFIG, STUDY, SWEEP, MEDICAL)}:\n"
+        "    try: main(['submit', config, '--scheduler', 'slurm', '--dry-run'])\n"
+        "    except SystemExit as end: print('code', end.code)\n"
+        "print('loaded', sorted({'torch', 'mpi4py'} & set(sys.modules)))"
     )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    told = [line for line in shown.stdout.splitlines() if line.startswith(("code ", "loaded "))]
+    assert told == [*["code 0"] * 4, "loaded []"], shown.stderr
+
+
+def test_words_of_the_command_line_reach_the_job_as_they_are(submit: Submit, tmp_path: Path) -> None:
+    done = submit(CONFIG, "--scheduler", "slurm", *NO_DATA, "--data.root", "a b$(rm -rf .)", "--data.dataset", "mnist")
     assert "--data.root 'a b$(rm -rf .)'" in done.stdout, done.stderr
 
 
@@ -140,7 +182,7 @@ def test_words_of_the_command_line_reach_the_job_as_they_are(submit: Submit, tmp
 def test_every_mode_stages_its_data(
     submit: Submit, config: str, words: tuple[str, ...], expected: list[str], tmp_path: Path
 ) -> None:
-    done = submit(config, "--scheduler", "slurm", "--stage", "--out", tmp_path / "r", "--dry-run", *words)
+    done = submit(config, "--scheduler", "slurm", "--stage", "--out", tmp_path / "r", *NO_DATA, *words)
     assert done.returncode == 0, done.stderr
     assert all(text.replace("%", str(REPOSITORY)) in done.stdout for text in expected), done.stdout
     assert f"| tail -n {len(expected)})" in done.stdout
