@@ -14,8 +14,6 @@ from fedhpc.errors import FedhpcError
 from fedhpc.report.collect import CONFIG, DONE, STUDY
 from fedhpc.report.studies import StudyRun, is_study, plan_text, read_plan, why_failed
 from fedhpc.runs.rundir import in_use, write_atomically
-from fedhpc.sweep.lock import locked
-from fedhpc.sweep.stored import same_data
 
 _LOCK = ".planning"
 State = Literal["done", "running", "failed", "missing"]
@@ -33,6 +31,8 @@ def write_plan(out: Path, files: Sequence[str], options: Sequence[str], planned:
     Raises:
         FedhpcError: the directory cannot be written, or holds a plan that cannot be read.
     """
+    from fedhpc.sweep.lock import locked
+
     places = tuple(os.path.abspath(file) for file in files)
     runs = [StudyRun(p.name, p.config.seed, places, tuple(options), p.config.to_dict()) for p in planned]
     try:
@@ -56,6 +56,8 @@ def without_copy(
     places = [at for at, word in enumerate(options) if word.partition("=")[0] == "--data.root"]
     if not places:
         return options, planned
+    from fedhpc.sweep.stored import same_data  # numpy
+
     last = places[-1]
     rest = [*options[:last], *options[last + (1 if "=" in options[last] else 2) :]]
     try:
