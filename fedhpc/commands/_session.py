@@ -25,6 +25,14 @@ T = TypeVar("T")
 _ABORT_SECONDS = 10.0
 
 
+def say(text: str) -> None:
+    """Print a line; a reader that has left (`fedhpc run CONFIG | head`) ends no training: the rest goes nowhere."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Session:
     """What every rank of a job has.
 
@@ -43,7 +51,7 @@ class Session:
     def say(self, text: str) -> None:
         """Print on root."""
         if self.world.is_root:
-            print(text, flush=True)
+            say(text)
 
     def warn(self, text: str) -> None:
         """Print a warning on root, once per call."""

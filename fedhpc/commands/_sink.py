@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from fedhpc.commands._session import say
 from fedhpc.runs.records import Record, RecordWriter
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class RunSink:
         if self._bar is not None:
             self._bar.write(line)
         else:
-            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+            say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def _line(self, progress: Progress) -> str:
         mean = sum(self._recent) / len(self._recent)

@@ -162,20 +162,22 @@ def dry_run(session: Session, prepared: Prepared, folder: Path) -> str:
 
 def reopen_trials(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:
     """Root: let trials be run again whose records are gone, and, if asked for, those that failed; collective."""
-    if session.world.is_root:
-        from fedhpc.sweep.trial_folder import has_models
+    session.together(lambda: _reopen(session, prepared, folder, retry_failed) if session.world.is_root else None)
 
-        places = {t.id: folder / t.folder for t in prepared.trials}
 
-        def incomplete(trial: str) -> bool:
-            place = places[trial]
-            return not (place / DONE).exists() or not has_models(place, prepared.models.get(trial, ()))
+def _reopen(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:
+    from fedhpc.sweep.trial_folder import has_models
 
-        if gone := reopen(folder, incomplete, places):
-            session.say(f"{gone} trials are marked as done but have no records or models; they will be run again")
-        if retry_failed:
-            session.say(f"{forgive(folder, places)} failed trials will be tried again")
-    session.world.barrier()
+    places = {t.id: folder / t.folder for t in prepared.trials}
+
+    def incomplete(trial: str) -> bool:
+        place = places[trial]
+        return not (place / DONE).exists() or not has_models(place, prepared.models.get(trial, ()))
+
+    if gone := reopen(folder, incomplete, places):
+        session.say(f"{gone} trials are marked as done but have no records or models; they will be run again")
+    if retry_failed:
+        session.say(f"{forgive(folder, places)} failed trials will be tried again")
 
 
 def _pin(session: Session, config: SweepConfig, quiet: bool = False) -> Pinning:

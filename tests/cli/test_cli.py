@@ -11,6 +11,7 @@ import pytest
 import fedhpc
 from fedhpc import registry
 from tests.cli.commands import fedhpc_
+from tests.conftest import REPOSITORY
 from tests.mpi import launcher
 
 
@@ -157,3 +158,17 @@ def test_print_config_shows_the_resolved_configuration_and_runs_nothing(
     shown.write_text(capsys.readouterr().out)
     assert load_config(str(shown), []) == load_config(str(config), ["--local.lr", "0.05"])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_reader_that_leaves_ends_no_training(tmp_path: Path) -> None:
+    config, out = REPOSITORY / "configs" / "smoke" / "fedavg.yaml", tmp_path / "run"
+    command = [sys.executable, "-m", "fedhpc", "run", str(config), "--rounds", "12", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        assert process.wait(timeout=60) == 0, errors
+    assert (out / "done").exists()
+    assert "BrokenPipe" not in errors
