@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from fedhpc.commands._configs import compare_stored, is_medical
 from fedhpc.commands._session import Session
 from fedhpc.config import RunConfig
 from fedhpc.errors import DONE, STOPPED_EARLY, FedhpcError
+from fedhpc.report.studies import FAILED as FAILED_FILE
 from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, InUseError, RunDirectory, write_atomically
 from fedhpc.runs.rundir import DONE as DONE_FILE
 
@@ -57,6 +59,8 @@ def federate(
         session.say(f"{path}: the run is finished; `fedhpc report {path}` shows it")
         return DONE
     try:
+        if session.world.is_root:
+            (path / FAILED_FILE).unlink(missing_ok=True)
         engine, outcome = _train(session, config, directory, show_ranks)
         if outcome.status == "stopped":
             why = session.world.share(session.stop.name) or "a signal"
@@ -65,6 +69,11 @@ def federate(
             return STOPPED_EARLY
         _finish(session, directory, engine, outcome)
         return DONE
+    except FedhpcError as error:
+        if session.world.is_root:
+            with suppress(OSError):  # it may be the very reason
+                write_atomically(path / FAILED_FILE, f"{error}\n")
+        raise
     finally:
         directory.close()
 

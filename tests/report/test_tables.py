@@ -29,7 +29,7 @@ def test_one_run_is_a_list_of_figures(tmp_path):
     assert (found["dataset"], found["status"]) == ("digits", "finished")
 
 
-def test_several_runs_are_a_table_with_dashes_and_remedies(runs):
+def test_several_runs_are_a_table_with_dashes_and_remedies(runs, tmp_path):
     lines = text_table(runs).splitlines()
     assert lines[0].split()[:3] == ["run", "algorithm", "clients"]
     assert [line.split()[0] for line in lines[3:7]] == ["a_1", "b", "c", "d"]
@@ -53,7 +53,11 @@ def test_several_runs_are_a_table_with_dashes_and_remedies(runs):
         "-",
         "unfinished",
     ]
-    assert any(line.startswith("c: is not finished") and "--resume" in line for line in lines)
+    place = tmp_path / "c"
+    advice = (
+        f"c: is not finished; if nothing runs there, go on with: fedhpc run {place}/config.yaml --out {place} --resume"
+    )
+    assert advice in lines
 
 
 def test_what_tells_runs_apart_has_a_column_where_it_differs(tmp_path):
