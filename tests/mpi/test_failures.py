@@ -121,9 +121,9 @@ def test_impossible_partition_ends_all_ranks_with_code_2(tmp_path: Path) -> None
     assert "5000" in done.stderr
 
 
-def test_damaged_dataset_ends_all_ranks_with_code_1(tmp_path: Path) -> None:
+def test_a_dataset_that_is_not_there_ends_all_ranks_with_code_2(tmp_path: Path) -> None:
     done = mpirun(2, run_args(tmp_path / "run", "--data.root", str(tmp_path / "nowhere")))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.count("fedhpc: error") == 1
     assert "nowhere" in done.stderr
 
