@@ -1,4 +1,4 @@
-"""Errors that are the user's to fix: one or two lines that name the file, key or client and the remedy."""
+"""Errors that are the user's to fix: a line or a few that name the file, key or client and the remedy."""
 
 from __future__ import annotations
 
