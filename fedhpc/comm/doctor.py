@@ -123,7 +123,7 @@ def read_speed(file: Path) -> tuple[float, int]:
 
 def nearest_existing(path: Path) -> Path:
     """The path itself or the nearest of its parents that is there: where a run would begin to make directories."""
-    return next((p for p in (path.absolute(), *path.absolute().parents) if p.exists()), Path("/"))
+    return next((p for p in (path.absolute(), *path.absolute().parents) if os.path.exists(p)), Path("/"))
 
 
 def writing_problems(world: World, place: Path) -> list[str]:
@@ -143,8 +143,8 @@ def writing_problems(world: World, place: Path) -> list[str]:
 
 def _writing_problem(place: Path) -> str | None:
     """What keeps this process from writing there; a trial, as permissions do not tell all."""
-    if not place.is_dir():
-        return "is a file, no directory" if place.exists() else "is not there"
+    if not os.path.isdir(place):  # as Path.is_dir, which raises where a parent may not be searched
+        return "is a file, no directory" if os.path.exists(place) else "is not there"
     try:
         with tempfile.TemporaryFile(dir=place) as handle:
             handle.write(b"0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ def check_directory(config: RunConfig, out: Path) -> None:
     Raises:
         ConfigError: names the directory and what differs.
     """
-    if out.exists() and not out.is_dir():
+    if os.path.exists(out) and not os.path.isdir(out):
         raise ConfigError(f"{out}: is a file; --out wants a directory")
     compare_stored(out, config)
 

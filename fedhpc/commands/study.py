@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from fedhpc.commands._configs import load_run, run_from
@@ -15,8 +14,6 @@ from fedhpc.commands._session import Session, in_session
 from fedhpc.commands._study_plan import study_status, without_copy, write_plan
 from fedhpc.config import PlannedRun, RunConfig, plan_study, resolved_study, to_yaml
 from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, ConfigError, FedhpcError
-from fedhpc.report.studies import FAILED as FAILED_FILE
-from fedhpc.runs.rundir import write_atomically
 
 TAKES_OVERRIDES = True
 HELP = """Run every configuration of a study with every seed, one after another, all with the same ranks.
@@ -50,10 +47,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
-    if args.json and not args.status:
-        raise ConfigError("--json goes with --status")
-    if args.out is None and not (args.dry_run or args.print_config):
-        raise ConfigError("a study needs --out, its directory")
+    session.together(lambda: _check_usage(args))
     if not (args.dry_run or args.status or args.print_config):
         return _study(session, args, overrides)
     problem: FedhpcError | None = None
@@ -64,6 +58,13 @@ def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> in
             problem = error
     session.world.agree(problem)
     return DONE
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    if args.json and not args.status:
+        raise ConfigError("--json goes with --status")
+    if args.out is None and not (args.dry_run or args.print_config):
+        raise ConfigError("a study needs --out, its directory")
 
 
 def _shown(args: argparse.Namespace, overrides: list[str]) -> str:
@@ -92,7 +93,7 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
     if busy:
         session.say(f"{len(busy)} runs are left to other jobs: {', '.join(busy)}")
     if failed:
-        session.warn(f"failed: {', '.join(failed)}; the same command tries them again")
+        session.warn(f"failed: {', '.join(failed)}; the same command tries them again (in vain where they diverged)")
         return FAILED
     return DONE
 
@@ -100,15 +101,12 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
 def _one(session: Session, config: RunConfig, path: Path, show_ranks: bool) -> int:
     """One run; a failure that all ranks know of ends this run only."""
     try:
-        code = federate(session, config, path, resume=True, show_ranks=show_ranks, skip_busy=True)
-        if session.world.is_root and code != BUSY:
-            (path / FAILED_FILE).unlink(missing_ok=True)
-        return code
-    except AgreedError as error:
+        return federate(session, config, path, resume=True, show_ranks=show_ranks, skip_busy=True)
+    except FedhpcError as error:
+        if session.world.size > 1 and not isinstance(error, AgreedError):
+            raise  # the other ranks know nothing of it
         if session.world.is_root:
             print(f"fedhpc: error: {path.name}: {error}", file=sys.stderr, flush=True)
-            with suppress(OSError):  # it may be the very reason
-                write_atomically(path / FAILED_FILE, f"{error}\n")
         return FAILED
 
 

@@ -53,13 +53,17 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    session.together(lambda: _check_usage(args))
+    if args.export or args.print_config or args.status:
+        return _on_root(session, args, overrides)
+    return _sweep(session, args, overrides)
+
+
+def _check_usage(args: argparse.Namespace) -> None:
     if args.json and not args.status:
         raise ConfigError("--json goes with --status")
     if (args.status or args.export) and args.out is None:
         raise ConfigError("--status and --export need --out, the sweep's folder")
-    if args.export or args.print_config or args.status:
-        return _on_root(session, args, overrides)
-    return _sweep(session, args, overrides)
 
 
 def _on_root(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:

@@ -286,7 +286,7 @@ def _bad_list(bad: Sequence[BadFile], remedy: str, out: Path) -> str:
     lines = [f"  {entry}" for entry in bad[:_MAX_SHOWN]]
     more = []
     if len(bad) > _MAX_SHOWN:
-        file = out.with_name(f"{out.name}.bad.txt")
+        file = out.absolute().with_name(f"{out.absolute().name}.bad.txt")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("".join(f"{entry}\n" for entry in bad), encoding="utf-8", errors="backslashreplace")

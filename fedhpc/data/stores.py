@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,14 @@ def require_dataset(dataset: str, root: str | Path, key: str) -> None:
     Raises:
         DataRequestError: names the key and what would make the folder.
     """
-    if (Path(root) / MANIFEST).exists():
+    if os.path.exists(os.path.join(root, MANIFEST)):
         return
+    if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK):
+        raise DataRequestError(f"{key} {root}: cannot be read by this user; have its permissions changed")
     sources = "fedhpc.data.sources"
     name = dataset if dataset in registry.names(sources) else "image_folder"
     embedded = registry.load(sources, name).SOURCE.embedded
-    what = "is no finished dataset folder" if Path(root).exists() else "no such folder"
+    what = "is no finished dataset folder" if os.path.exists(root) else "no such folder"
     make = f"`fedhpc prepare {name}{'' if embedded else ' --raw RAW'} --out {root}` makes it"
     out = f", or leave the key out: {name} is embedded" if embedded else ""
     raise DataRequestError(f"{key} {root}: {what}; {make}{out}")

@@ -68,7 +68,6 @@ def _slurm(job: JobRequest) -> list[str]:
     lines += [f"--output={quoted(job.log or f'{job.out}/log/job-%j.out')}", "--open-mode=append"]
     lines += ["--requeue" if site.requeue else "--no-requeue"]
     lines += ["--no-kill"] if job.survive else []
-    lines += ["--no-kill"] if job.survive else []
     lines += [f"--signal=B:USR1@{site.warn_seconds}"] if site.warn_seconds else []
     return lines
 
@@ -93,7 +92,6 @@ def _pbs(job: JobRequest) -> list[str]:
     lines += [f"-q {quoted(site.partition)}"] if site.partition else []
     lines += [f"-A {quoted(site.account)}"] if site.account else []
     lines += [f"-J 0-{job.array - 1}"] if job.array else []
-    lines += ["-W tolerate_node_failures=all"] if job.survive else []
     lines += ["-W tolerate_node_failures=all"] if job.survive else []
     return [*lines, "-j oe", *([] if job.log else [f"-o {quoted(job.out + '/log/')}"]), "-r y"]
 

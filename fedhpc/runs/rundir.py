@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +48,19 @@ def in_use(directory: Path) -> bool:
     return False
 
 
+def _lock_patiently(handle: IO[str]) -> None:
+    """Take the lock; `in_use` of another process holds it for an instant.
+
+    Raises:
+        BlockingIOError: somebody keeps it.
+    """
+    for _ in range(10):
+        with suppress(BlockingIOError):
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.02)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 class InUseError(FedhpcError):
     """Another process writes to the directory."""
 
@@ -83,7 +97,7 @@ class RunDirectory:
     def _take_lock(self) -> None:
         handle = (self.path / "lock").open("a+", encoding="utf-8")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_patiently(handle)
         except BlockingIOError:
             handle.seek(0)
             owner = handle.read().strip() or "another process"

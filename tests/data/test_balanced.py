@@ -123,5 +123,5 @@ def test_numbers_below_one_are_refused(field: str) -> None:
 
 
 def test_a_client_without_samples_is_named() -> None:
-    with pytest.raises(ConfigError, match="client 2 has no training samples in task 1"):
+    with pytest.raises(ConfigError, match="client 2 has no training samples in task 2"):
         list(PLAN.batches(2, 4, 0))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from fedhpc.errors import ConfigError, FedhpcError
-from fedhpc.runs.rundir import RunDirectory, default_path, write_atomically
+from fedhpc.runs.rundir import RunDirectory, default_path, in_use, write_atomically
 
 RUN_FILES = ["config.yaml", "metrics.jsonl", "done", "checkpoints"]
 
@@ -116,3 +118,15 @@ def test_json_files_come_back_and_say_the_end(tmp_path: Path) -> None:
 
 def test_default_names_say_which_configuration_and_when() -> None:
     assert default_path("configs/smoke/fedavg.yaml").match(f"runs/fedavg-{time.strftime('%Y%m%d')}-*")
+
+
+def test_a_look_at_whether_a_run_is_going_on_does_not_turn_a_job_away(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        directory = RunDirectory(tmp_path)
+        directory.open(resume=True)
+    assert in_use(tmp_path)
+    directory.close()
+    assert not in_use(tmp_path)

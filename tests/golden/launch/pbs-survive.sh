@@ -4,7 +4,6 @@
 #PBS -l place=scatter
 #PBS -l walltime=02:00:00
 #PBS -W tolerate_node_failures=all
-#PBS -W tolerate_node_failures=all
 #PBS -j oe
 #PBS -o /scratch/user/runs/scaffold/log/
 #PBS -r y

@@ -9,7 +9,6 @@
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --no-kill
-#SBATCH --no-kill
 #SBATCH --signal=B:USR1@120
 
 # A run on 16 MPI ranks on 4 nodes. Written by `fedhpc submit`: read it, edit it, keep it.
