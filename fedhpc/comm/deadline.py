@@ -11,7 +11,7 @@ JOB_END = "FEDHPC_JOB_END"
 """Variable with the end of the job in seconds since 1970; generated scripts set it where nothing else tells."""
 
 _LEAST_MARGIN = 10.0
-"""Seconds kept for saving before a checkpoint was measured, and for the way out."""
+"""Seconds kept for the way out, and for saving before a checkpoint was measured; scripts kill what is left at 5."""
 _ROUNDS = 1.5
 _PATIENCE = 20.0
 _EXTENDED = 300.0
@@ -127,7 +127,7 @@ def _output(*command: str) -> str | None:
 
 
 class Deadline:
-    """Says when to stop: the time left is less than 1.5 times the longest round so far plus a checkpoint.
+    """Says when to stop: the time left is less than 1.5 times the longest round so far plus a checkpoint and 10 s.
 
     Args:
         ask: gives the end of the job, or None for none.
@@ -161,7 +161,7 @@ class Deadline:
             self._end, self._asked = self._again(), now
         if self._end is None:
             return False
-        needed = _ROUNDS * self._longest + max(save_seconds, _LEAST_MARGIN)
+        needed = _ROUNDS * self._longest + save_seconds + _LEAST_MARGIN
         if self._end - self._now() >= needed:  # a question takes time
             return False
         self._end = self._again() or self._end

@@ -159,14 +159,14 @@ def test_a_batch_system_that_did_not_answer_is_asked_again_but_rarely() -> None:
     assert stopped == 2450.0  # 1.5 x 50 s + 10 s no longer fit
 
 
-def test_a_run_stops_when_one_and_a_half_rounds_and_a_checkpoint_no_longer_fit() -> None:
+def test_a_run_stops_when_one_and_a_half_rounds_a_checkpoint_and_the_way_out_no_longer_fit() -> None:
     clock = [0.0]
     deadline = Deadline(ask=lambda: 1000.0, again=lambda: 1000.0, now=lambda: clock[0])
     stops = {}
     for round in range(40):
         clock[0] += 100.0 if round == 3 else 40.0
         stops[round] = deadline.is_near(round, save_seconds=50.0)
-    # 1.5 x 100 s + 50 s = 200 s: nothing at 780 s passed (round 17), a stop at 820 s (round 18)
+    # 1.5 x 100 s + 50 s + 10 s = 210 s: nothing at 780 s passed (round 17), a stop at 820 s (round 18)
     assert next(round for round, stop in stops.items() if stop) == 18
 
 

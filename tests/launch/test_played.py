@@ -139,7 +139,7 @@ def test_set_up_lines_may_read_variables_that_nobody_set_and_the_script_may_not(
 @pytest.mark.parametrize("array", [{}, {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}])
 def test_a_member_of_an_array_speaks_of_itself_and_not_of_all(array: dict[str, str], tmp_path: Path) -> None:
     """The number of one member is that of the array: Slurm would requeue, list and wait for all of them."""
-    ends = {"SLURM_JOB_END_TIME": str(int(time.time()) + 14), "NOW_ENDS": str(int(time.time()) + 14)}
+    ends = {"SLURM_JOB_END_TIME": str(int(time.time()) + 6), "NOW_ENDS": str(int(time.time()) + 6)}
     played = Played(tmp_path, f"{SAVE}; exec sleep 15", NO_REQUEUE="1", FIRST=SAVED, **ends, **array)
     assert played.end()[0] == 0
     me = "7_3" if array else "7"
@@ -217,10 +217,10 @@ def test_a_warning_during_the_set_up_starts_no_ranks(number: int, tmp_path: Path
     ("ranks", "left", "moved", "code", "again"),
     [
         ('touch "$out/done"; exec sleep 15', 3600, 3600, 0, False),
-        (f"{SAVE}; exec sleep 15", 14, 14, 0, True),
-        ("exec sleep 15", 14, 14, 137, False),
-        ('sleep 0.5; touch "$out/done"', 14, 3600, 0, False),
-        (f"{SAVE}; exec sleep 15", None, 16, 0, True),
+        (f"{SAVE}; exec sleep 15", 4, 4, 0, True),
+        ("exec sleep 15", 4, 4, 137, False),
+        ('sleep 0.5; touch "$out/done"', 4, 3600, 0, False),
+        (f"{SAVE}; exec sleep 15", None, 7, 0, True),
         ('sleep 0.5; touch "$out/done"', None, None, 0, False),
     ],
 )

@@ -46,7 +46,7 @@ guard() {  # a launcher that lost a host may never end: not after the work is do
     trap '' USR1  # some schedulers send it to all processes of a job
     until [ -e "$finished" ] || [ "$(left)" -le 120 ]; do sleep 5; done
     [ -e "$finished" ] || kill -USR1 "$job"  # this scheduler gives no warning
-    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    until [ -e "$finished" ] || [ "$(left)" -le 5 ]; do sleep 2; done
     [ ! -e "$finished" ] || sleep 60
     kill -KILL "$job"
 }

@@ -55,7 +55,7 @@ left() {  # seconds; the limit may have been moved
 }
 guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
     trap '' USR1  # some schedulers send it to all processes of a job
-    until [ -e "$finished" ] || [ "$(left)" -le 15 ]; do sleep 5; done
+    until [ -e "$finished" ] || [ "$(left)" -le 5 ]; do sleep 2; done
     [ ! -e "$finished" ] || sleep 60
     kill -KILL "$job"
 }
