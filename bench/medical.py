@@ -103,7 +103,6 @@ def measure(root: Path, model: str, recipe: str, rounds: int) -> dict[str, float
         "data.dataset": "medical_table", "data.root": root, "model.name": model, "recipe.name": recipe,
         "rounds": rounds, "scenario.clients": CLIENTS, "scenario.tasks": 1, "local.steps": STEPS,
         "local.batch_size": BATCH, "local.lr": 1e-4, "model.hidden": "[64]",
-        "evaluations": 1,  # in the paper three in 150 rounds
     }  # fmt: skip
     options = [word for key, value in words.items() for word in (f"--{key}", str(value))]
     config = load_medical(str(REPOSITORY / "configs" / "smoke" / "medical" / "cb.yaml"), options)
