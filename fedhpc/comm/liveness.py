@@ -142,7 +142,8 @@ class Watch:
     def __enter__(self) -> Watch:
         """Collective."""
         if self._limit > 0 and self._world.size > 1:
-            self._file = self._new_file()
+            with Patience("the start of the watch", lambda: self._world.inside, self._end):  # no signs to go by yet
+                self._file = self._new_file()
             self._write(0.0, self._world.inside)
             self._thread.start()
         return self

@@ -36,11 +36,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
-    config = shared_config(session, args.config, overrides)
+    with session.patience("reading the configuration"):
+        config = shared_config(session, args.config, overrides)
+        path = session.world.share(args.out or default_path(args.config))
     if args.print_config:
         session.say(config.to_yaml().rstrip())
         return DONE
-    path = session.world.share(args.out or default_path(args.config))
     return federate(session, config, path, resume=args.resume)
 
 

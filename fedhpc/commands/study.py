@@ -79,8 +79,9 @@ def _shown(args: argparse.Namespace, overrides: list[str]) -> str:
 
 
 def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
-    out = session.world.share(args.out)
-    planned = _shared_plan(session, args.configs, overrides, out)
+    with session.patience("planning the study"):
+        out = session.world.share(args.out)
+        planned = _shared_plan(session, args.configs, overrides, out)
     outcomes: dict[str, int] = {}
     for number, (name, config) in enumerate(planned):
         session.say(f"[{number + 1}/{len(planned)}] {name}")

@@ -121,7 +121,8 @@ def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
 
     world = session.world
     path = world.share(args.out or default_path(args.config))
-    prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, args.only, dry=args.dry_run)
+    with session.patience("planning the sweep"):
+        prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, args.only, dry=args.dry_run)
     if args.dry_run:
         session.say(_sweeping.dry_run(session, prepared, path))
         return DONE
