@@ -12,7 +12,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,6 +115,21 @@ class Patience:
             if inside := self._waiting():
                 self._end(f"{self._what}: waits since {self._limit:g} s in {inside} for ranks that do not come")
                 return
+
+
+@contextmanager
+def bounded_start() -> Iterator[None]:
+    """End this process if the library's own start does not return: mpi4py holds the interpreter's lock in it.
+
+    No thread of Python can run meanwhile, so a `Patience` cannot either; faulthandler's timer is not Python. It writes
+    where the process stands to standard error and exits with 1, upon which the launcher ends the other ranks.
+    """
+    limit = float(os.environ.get(START_SECONDS, _START_SECONDS))
+    faulthandler.dump_traceback_later(limit, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 class Watch:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from fedhpc.comm.checks import check_launch
 from fedhpc.comm.launchers import started_by_launcher
-from fedhpc.comm.liveness import Patience
+from fedhpc.comm.liveness import Patience, bounded_start
 from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory
 from fedhpc.comm.world import World, open_world
 from fedhpc.errors import FAILED, AgreedError, FedhpcError
@@ -126,7 +126,7 @@ def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True
         die_with_parent()
     stop = StopRequest().listen()
     keep_freed_memory()
-    with Patience("the start of MPI", lambda: "MPI_Init", _end_start):
+    with bounded_start(), Patience("the start of MPI", lambda: "MPI_Init", _end_start):
         world = open_world()
     session = Session(world, stop, debug)
     try:
