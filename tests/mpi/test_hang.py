@@ -33,3 +33,22 @@ def test_a_stopped_rank_is_named_and_the_job_ends(victim: int, tmp_path: Path) -
     assert re.search(rf"fedhpc: error: rank {victim} on \S+ gives no sign of life .*last known phase: \w+", job.err)
     assert "--resume" in job.err
     assert still_alive([stopped, *session_of(job.pid)], seconds=5) == []
+
+
+def test_a_rank_that_is_stopped_before_mpi_is_up_ends_the_job(tmp_path: Path) -> None:
+    """The others are inside MPI_Init, where mpi4py lets no thread of Python run."""
+    late = tmp_path / "late.py"
+    late.write_text(
+        "import os, signal, sys\n"
+        "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "from fedhpc.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    config = REPOSITORY / "configs" / "smoke" / "quickstart.yaml"
+    limit = {"FEDHPC_START_SECONDS": "4", "PYTHONPATH": str(REPOSITORY)}
+    job = start(2, [late, "run", config, "--out", tmp_path / "run"], env=limit)
+    assert job.wait(timeout=40) != 0
+    assert "Timeout" in job.err, job.err
+    assert "open_world" in job.err, "where the others stood"
+    assert still_alive(session_of(job.pid), seconds=5) == []
