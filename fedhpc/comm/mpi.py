@@ -15,6 +15,7 @@ import mpi4py
 mpi4py.rc.thread_level = "serialized"
 from mpi4py import MPI  # noqa: E402
 
+from fedhpc.comm.process import let_through  # noqa: E402
 from fedhpc.comm.sockets import SocketGuard  # noqa: E402
 from fedhpc.comm.world import RanksLostError, Reduce  # noqa: E402
 from fedhpc.errors import FAILED, AgreedError  # noqa: E402
@@ -204,9 +205,8 @@ class MpiWorld:
         raise AgreedError(f"{where}{message}{more}", code)
 
     def abort(self, code: int) -> None:
-        """End the whole job now, with a non-zero exit code."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        """End the whole job now, with a non-zero exit code; what was printed has reached the launcher before."""
+        let_through(sys.stdout, sys.stderr)
         self._comm.Abort(code)
 
     def close(self) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
+import fcntl
 import os
 import signal
+import stat
 import sys
+import termios
+import time
+from contextlib import suppress
 from types import FrameType
+from typing import TextIO
 
 _PR_SET_PDEATHSIG = 1
+_MOST_WAIT, _PASS_ON = 2.0, 0.5
+"""Seconds that an abort waits for the launcher to read, and then to pass on, what was printed."""
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
@@ -34,6 +43,29 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the request was in place
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def let_through(*streams: TextIO) -> None:
+    """Flush, and wait until whoever reads our pipes has taken what is in them, and a moment longer.
+
+    A launcher that is told to abort drops what it has not read or not passed on yet: the message that says why.
+    """
+    end = time.monotonic() + _MOST_WAIT
+    for stream in streams:
+        with suppress(OSError, ValueError):  # closed, or nobody reads any more
+            stream.flush()
+            while time.monotonic() < end and _unread(stream.fileno()):
+                time.sleep(0.02)
+    time.sleep(_PASS_ON)
+
+
+def _unread(descriptor: int) -> int:
+    """Bytes in a pipe that its reader has not taken; 0 for anything that is no pipe."""
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return 0
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
 
 
 class StopRequest:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fedhpc.comm.process import StopRequest, keep_freed_memory
+from fedhpc.comm.process import StopRequest, keep_freed_memory, let_through
 
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
@@ -82,3 +84,29 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_an_abort_waits_until_its_message_was_read() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        stream.write("why it failed\n")
+        taken: list[float] = []
+        threading.Timer(0.4, lambda: taken.append(len(os.read(reader, 100)))).start()
+        let_through(stream)
+        assert taken == [14]
+    os.close(reader)
+
+
+def test_an_abort_waits_for_no_reader_that_has_left_and_for_no_file(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w")
+    stream.write("nobody reads this")
+    began = time.monotonic()
+    with (tmp_path / "log").open("w") as file:
+        file.write("kept")
+        let_through(stream, file)
+        assert (tmp_path / "log").read_text() == "kept"
+    assert time.monotonic() - began < 1.5
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
