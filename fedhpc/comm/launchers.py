@@ -17,6 +17,7 @@ _STARTED_BY = (
 _RANKS = ("PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK")
 _LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID")
 _REMEDY = "start it with `srun --mpi=pmix` (Open MPI), `srun --mpi=pmi2` (MPICH) or the mpirun of this MPI library"
+_FLUX_REMEDY = "start it with `flux run -o pmi=pmix` (Open MPI 5, by the plugin flux-pmix) or this MPI library's mpirun"
 
 
 def started_by_launcher(environment: Mapping[str, str] | None = None) -> bool:
@@ -46,7 +47,7 @@ def singleton_problem(environment: Mapping[str, str] | None = None) -> str | Non
                 return None
             return (
                 f"{launcher} started {wanted} tasks but MPI sees 1 rank, "
-                f"so {wanted} separate copies would run: {_REMEDY}"
+                f"so {wanted} separate copies would run: {_FLUX_REMEDY if launcher == 'Flux' else _REMEDY}"
             )
     wanted = _number(env.get("SLURM_NTASKS")) if "SLURM_PROCID" in env else 1
     if wanted <= 1:

@@ -83,7 +83,8 @@ def _jsrun(job: JobRequest) -> str:
 
 
 def _flux(job: JobRequest) -> str:
-    words = f"flux run -N {job.nodes} -n {job.ranks} -c {job.cpus_per_rank} -o cpu-affinity=per-task"
+    pmix = " -o pmi=pmix" if job.site.mpi == "openmpi" else ""  # else Open MPI 5 makes a world of each rank
+    words = f"flux run -N {job.nodes} -n {job.ranks} -c {job.cpus_per_rank}{pmix} -o cpu-affinity=per-task"
     if job.gpus_per_rank:
         return f"{words} -g {job.gpus_per_rank}"
     return f"{words} -o gpu-affinity=off" if job.gpus_per_node else words

@@ -91,7 +91,7 @@ def _pbs(job: JobRequest) -> list[str]:
     lines += [f"-l walltime={clock(job.seconds)}"] if job.seconds else []
     lines += [f"-q {quoted(site.partition)}"] if site.partition else []
     lines += [f"-A {quoted(site.account)}"] if site.account else []
-    lines += [f"-J 0-{job.array - 1}"] if job.array else []
+    lines += [f"-J 0-{job.array - 1}" if job.array > 1 else "-J 0-1:2"] if job.array else []  # a range has two ends
     lines += ["-W tolerate_node_failures=all"] if job.survive else []
     return [*lines, "-j oe", *([] if job.log else [f"-o {quoted(job.out + '/log/')}"]), "-r y"]
 
@@ -99,7 +99,9 @@ def _pbs(job: JobRequest) -> list[str]:
 def _pbs_again(job: JobRequest) -> str:
     # PBS lets no job depend on one member of an array; the work of this member has ended by now anyway.
     which = '-J "$PBS_ARRAY_INDEX-$((PBS_ARRAY_INDEX + 1)):2"' if job.array else '-W depend=afterany:"$PBS_JOBID"'
-    return f'OUT="$out" qsub -V {which} "$script" && exit 0'
+    given = "OUT CONFIG" if '"$CONFIG"' in job.command else "OUT"
+    names = f'$(names=({given} "${{!FEDHPC_@}}"); IFS=,; echo "${{names[*]}}")'  # with the values they have here
+    return f'OUT="$out" qsub -v "{names}" {which} "$script" && exit 0'
 
 
 def _lsf(job: JobRequest) -> list[str]:

@@ -67,4 +67,4 @@ def test_separate_copies_instead_of_one_job_are_refused(environment: dict[str, s
     problem = singleton_problem(environment)
     assert problem is not None
     assert named in problem
-    assert "srun --mpi=pmix" in problem
+    assert ("flux run -o pmi=pmix" if "Flux" in named else "srun --mpi=pmix") in problem

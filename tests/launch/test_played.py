@@ -247,3 +247,36 @@ def test_a_warning_to_all_processes_of_the_job_leaves_the_guard_alive(tmp_path: 
     began = time.monotonic()
     assert played.end()[0] == 0
     assert time.monotonic() - began < 10, "nobody killed the launcher that hangs"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "array", "said"),
+    [
+        ("pbs", 0, "qsub -v OUT,FEDHPC_JOB_END,FEDHPC_KEPT -W depend=afterany:7.head SCRIPT with"),
+        ("pbs", 3, "qsub -v OUT,FEDHPC_JOB_END,FEDHPC_KEPT -J 2-3:2 SCRIPT with"),
+        ("lsf", 0, None),
+        ("flux", 0, "flux --parent batch --dependency=afterany:7.head SCRIPT with"),
+    ],
+)
+def test_other_schedulers_get_a_job_that_stopped_again(
+    scheduler: str, array: int, said: str | None, tmp_path: Path
+) -> None:
+    """LSF by the exit code, which its script names."""
+    log, script = tmp_path / "log", tmp_path / "job.sh"
+    for name, body in {
+        "mpirun": "exit 75",
+        "qsub": ":",
+        "flux": "case $1 in run) exit 75;; getattr) echo 7.head;; esac",
+    }.items():
+        (tmp_path / name).write_text(f'#!/bin/bash\necho "{name} $* with $OUT" >>"{log}"\n{body}\n')
+        (tmp_path / name).chmod(0o755)
+    job = replace(BASE, scheduler=scheduler, mode="sweep", command=("sweep", "c.yaml"), array=array, script=str(script))
+    job = replace(job, out=str(tmp_path / "out"), directory=str(tmp_path), site=Site())
+    script.write_text(render(job))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FEDHPC_")}
+    told = {"PBS_JOBID": "7.head", "PBS_ARRAY_INDEX": "2", "LSB_JOBID": "7", "FEDHPC_KEPT": "1", "OUT": "unset"}
+    env = {**inherited, **told, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", script], env=env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == (75 if scheduler == "lsf" else 0), done.stderr
+    again = [line for line in log.read_text().splitlines() if line.startswith(("qsub", "flux --parent"))]
+    assert again == ([f"{said.replace('SCRIPT', str(script))} {job.out}"] if said else [])

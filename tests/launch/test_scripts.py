@@ -15,7 +15,7 @@ import pytest
 from fedhpc.config import RunConfig
 from fedhpc.launch import SCHEDULERS, Site, render
 from tests.conftest import REPOSITORY
-from tests.launch.cases import BASE, CASES, GOLDEN, path_of, scripts
+from tests.launch.cases import BASE, CASES, GOLDEN, PLAIN_FILES, path_of, scripts
 
 
 @pytest.mark.parametrize("name", scripts())
@@ -107,6 +107,25 @@ def test_a_script_hands_itself_in_where_it_can_run() -> None:
     assert "--cc" not in render(CASES["flux-sweep"]), "flux batch has no arrays"
     assert "-W depend" in render(CASES["pbs-run"])
     assert "depend" not in render(CASES["pbs-sweep"]), "PBS: nothing can depend on one member of an array"
+
+
+def test_pbs_hands_on_what_the_script_needs_and_not_all_of_a_jobs_environment() -> None:
+    """`qsub -V` copies modules' shell functions, paths and the GPUs of the old job; some sites and versions lack it."""
+    again = {name: text for name, text in scripts().items() if "qsub -v" in text}
+    assert set(again) == {name for name in scripts() if name.startswith(("pbs", "site-pbs"))}
+    for name, text in again.items():
+        assert "-V" not in text, name
+        assert ("names=(OUT CONFIG " in text) is (name in PLAIN_FILES), "a name that nobody set is an error to qsub"
+
+
+def test_pbs_takes_no_array_of_one_member_but_a_range_with_a_step() -> None:
+    assert "#PBS -J 0-1:2\n" in render(replace(CASES["pbs-sweep"], array=1))
+    assert "#PBS -J 0-7\n" in render(CASES["pbs-sweep"])
+
+
+def test_flux_gives_open_mpi_5_the_pmix_that_it_needs() -> None:
+    for family, wanted in {"openmpi": True, "mpich": False, "cray": False}.items():
+        assert (" -o pmi=pmix" in render(replace(BASE, scheduler="flux", site=Site(mpi=family)))) is wanted
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [(30, "00:01"), (5430, "01:31"), (5400, "01:30"), (90000, "25:00")])

@@ -31,7 +31,7 @@ set -u
 export OMP_NUM_THREADS=8
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 
-launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -o gpu-affinity=off)
+launcher=(flux run -N 4 -n 16 -c 8 -o pmi=pmix -o cpu-affinity=per-task -o gpu-affinity=off)
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 

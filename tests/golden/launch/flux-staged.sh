@@ -33,7 +33,7 @@ set -u
 export OMP_NUM_THREADS=8
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 
-launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -g 1)
+launcher=(flux run -N 4 -n 16 -c 8 -o pmi=pmix -o cpu-affinity=per-task -g 1)
 
 # Shards on node-local disk where there is room on every node, else where they are.
 staged=$("${launcher[@]}" fedhpc stage /data/pacs "$TMPDIR" | tail -n 1) || staged=

@@ -31,7 +31,7 @@ set -u
 export OMP_NUM_THREADS=8
 export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
 
-launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -g 1)
+launcher=(flux run -N 4 -n 16 -c 8 -o pmi=pmix -o cpu-affinity=per-task -g 1)
 finished="$out/log/exit-$(hostname)-$$"
 rm -f "$finished"  # process ids come back
 command=(fedhpc study /home/user/configs/study.yaml --out "$out" --exit-file "$finished")

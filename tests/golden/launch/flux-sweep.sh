@@ -28,7 +28,7 @@ source .venv/bin/activate
 set -u
 export OMP_NUM_THREADS=8
 
-launcher=(flux run -N 4 -n 16 -c 8 -o cpu-affinity=per-task -g 1)
+launcher=(flux run -N 4 -n 16 -c 8 -o pmi=pmix -o cpu-affinity=per-task -g 1)
 finished="$out/log/exit-$(hostname)-$$"
 rm -f "$finished"  # process ids come back
 command=(fedhpc sweep /home/user/configs/pacs.yaml --out "$out" --exit-file "$finished")

@@ -71,7 +71,7 @@ if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
 fi
 if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then
     echo "not finished (exit code $code): handing it in again"
-    OUT="$out" qsub -V -W depend=afterany:"$PBS_JOBID" "$script" && exit 0
+    OUT="$out" qsub -v "$(names=(OUT "${!FEDHPC_@}"); IFS=,; echo "${names[*]}")" -W depend=afterany:"$PBS_JOBID" "$script" && exit 0
 fi
 echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
 exit "$((code == 0 || code == 75 ? 1 : code))"

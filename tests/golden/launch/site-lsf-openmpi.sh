@@ -1,0 +1,78 @@
+#!/bin/bash
+#BSUB -J scaffold
+#BSUB -n 16
+#BSUB -R "span[ptile=4] affinity[core(8)]"
+#BSUB -gpu "num=4/host"
+#BSUB -W 02:00
+#BSUB -o /scratch/user/runs/scaffold/log/job-%J.out
+#BSUB -r
+#BSUB -Q 75
+#BSUB -wa USR1 -wt 2
+
+# A run on 16 MPI ranks on 4 nodes. Written by `fedhpc submit`: read it, edit it, keep it.
+# shellcheck disable=SC1091
+set -uo pipefail
+
+job=
+stopped=
+cancelled=
+trap 'stopped=yes; kill -USR1 "$job" 2>/dev/null' USR1  # time is running out: the ranks save and stop
+trap 'stopped=yes; cancelled=yes; kill -USR1 "$job" 2>/dev/null' TERM
+
+out=/scratch/user/runs/scaffold
+cd /home/user/fedhpc || exit 1
+mkdir -p "$out/log"
+echo "$(date +%FT%T) job $LSB_JOBID on $(hostname)"
+
+set +u  # what a site loads may read variables that nobody set
+source .venv/bin/activate
+set -u
+export OMP_NUM_THREADS=8
+export OMPI_MCA_mpi_yield_when_idle="1"
+export PRTE_MCA_plm_ssh_args="${PRTE_MCA_plm_ssh_args:--o ServerAliveInterval=5 -o ServerAliveCountMax=6}"  # a lost host ends the job
+export OMPI_MCA_plm_rsh_args="${OMPI_MCA_plm_rsh_args:--o ServerAliveInterval=5 -o ServerAliveCountMax=6}"  # the same for Open MPI 4
+export FEDHPC_JOB_END=$(($(date +%s) + 7200))  # the time limit above: change both
+
+passed_on=()
+for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH OMPI_MCA_mpi_yield_when_idle "${!FEDHPC_@}"; do  # ssh passes nothing on by itself
+    [ -z "${!name:-}" ] || passed_on+=(-x "$name")
+done
+launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}")
+finished="$out/done"
+command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
+
+progress() { stat -c '%n %y' "$out"/checkpoints/round-* 2>/dev/null; }
+before=$(progress)
+
+left() { echo "$((${FEDHPC_JOB_END:-9999999999} - $(date +%s)))"; }  # seconds
+guard() {  # a launcher that lost a host may never end: not after the work is done, nor before the time limit
+    trap '' USR1  # some schedulers send it to all processes of a job
+    until [ -e "$finished" ] || [ "$(left)" -le 5 ]; do sleep 2; done
+    [ ! -e "$finished" ] || sleep 60
+    kill -KILL "$job"
+}
+
+code=1
+if [ -z "$stopped" ]; then
+    code=0
+    "${launcher[@]}" "${command[@]}" &
+    job=$!
+    guard >/dev/null 2>&1 &
+    watch=$!
+    wait "$job" || code=$?
+    while kill -0 "$job" 2>/dev/null; do  # a signal ends `wait` early, the job goes on
+        code=0
+        wait "$job" || code=$?
+    done
+    kill "$watch" 2>/dev/null
+fi
+
+if [ -e "$finished" ]; then  # the truth; launchers' exit codes are not
+    exit 0
+fi
+if [ -z "$cancelled" ] && [ "$code" -ne 2 ] && [ "$(progress)" != "$before" ]; then
+    echo "not finished (exit code $code): handing it in again"
+    exit 75  # -Q 75 above puts the job back into the queue
+fi
+echo "not finished (exit code $code), and cancelled or nothing new saved: not handed in again" >&2
+exit "$((code == 0 || code == 75 ? 1 : code))"
