@@ -29,7 +29,7 @@ from fedhpc.sweep.datasets import open_dataset
 from fedhpc.sweep.draws import refuse_other_draws
 from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.folder import LOG, DataFacts, write_sweep
-from fedhpc.sweep.plan import Plan, check_models, check_transforms, facts_of, make_plan, remark_text
+from fedhpc.sweep.plan import Plan, check_models, check_splits, check_transforms, facts_of, make_plan, remark_text
 from fedhpc.sweep.plan import plan_text as text_of
 from fedhpc.sweep.queue_files import forgive, reopen, states
 from fedhpc.sweep.schedule import Queue
@@ -108,6 +108,7 @@ def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None
     stores = {name: open_dataset(name, root) for name, root in config.sweep.roots.items()}
     whole = make_plan(config, {name: facts_of(store) for name, store in stores.items()})
     check_transforms(whole, stores)
+    check_splits(whole, stores)
     plan = whole.only(ids) if ids else whole
     models = kept_models(asked, plan.trials, config.checkpoint.keep)
     if not dry:

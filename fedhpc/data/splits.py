@@ -154,4 +154,4 @@ def _cut(positions: list[int], seed: int, fraction: float, labels: np.ndarray | 
         due -= count
         first += own[:count]
         rest += own[count:]
-    return first, rest
+    return (first, rest) if rest else (first[:-1], first[-1:])  # as without labels something is left

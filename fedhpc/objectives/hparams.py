@@ -158,7 +158,9 @@ def space_of(algorithm: str) -> Mapping[str, HParam]:
     Raises:
         ConfigError: no such algorithm.
     """
-    objective = registry.load("fedhpc.objectives", plain(algorithm)).OBJECTIVE
+    package = "fedhpc.objectives"
+    named = (name for name in registry.names(package) if plain(name) == plain(algorithm))
+    objective = registry.load(package, next(named, algorithm)).OBJECTIVE
     return {**COMMON, **objective.space}
 
 

@@ -86,6 +86,8 @@ def read_plan(directory: Path) -> SweepRecords:
             has_defaults=True,
             whole=bool(found.get(WHOLE, True)),
         )
+    except FileNotFoundError:
+        raise FedhpcError(f"{directory}: holds no sweep; `fedhpc sweep CONFIG --out {directory}` begins one") from None
     except OSError as error:
         raise FedhpcError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, IndexError) as error:

@@ -17,7 +17,7 @@ from fedhpc.runs.rundir import BATCH_FILES, write_atomically
 from fedhpc.sweep.building import shared_fields
 from fedhpc.sweep.lock import locked
 from fedhpc.sweep.plan import Plan, dataset_of, num_trials
-from fedhpc.sweep.remarks import find_remarks, remark_lines
+from fedhpc.sweep.remarks import find_remarks, remark_lines, split_lines
 from fedhpc.sweep.settings import SweepConfig, union
 from fedhpc.sweep.stored import refuse_change, stored_config
 from fedhpc.sweep.trials import TrialSpec
@@ -123,7 +123,7 @@ def _write(folder: Path, content: _Content, plan: Plan) -> None:
     about = {"planned with": fedhpc.__version__, "profile": plan.profile}
     complete = all(name in numbers for name in content.config.sweep.roots)
     whole = complete and len(content.planned) == num_trials(content.config, numbers)
-    more = {WHOLE: whole, _DATA: content.data, _REMARKS: remark_lines(found)}
+    more = {WHOLE: whole, _DATA: content.data, _REMARKS: [*remark_lines(found), *split_lines(plan.trials, plan.facts)]}
     planned = _in_order(content.planned.values())
     texts = to_yaml(content.config.to_dict()), plan_text(planned, content.environments, content.criteria, about, more)
     for name, text in zip((CONFIG, PLAN), texts, strict=True):

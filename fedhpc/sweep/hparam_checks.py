@@ -15,7 +15,7 @@ _POSITIVE, _AT_LEAST_0, _AT_LEAST_1 = Limits(above=0), Limits(at_least=0), Limit
 _SHARE = Limits(at_least=0, below=1)
 _FINITE = Limits()
 _LIMITS: Mapping[str, Limits] = {
-    **dict.fromkeys(("lr", "lr_g", "lr_d", "mixup_alpha"), _POSITIVE),
+    **dict.fromkeys(("lr", "lr_g", "lr_d", "mixup_alpha", "batch_mixup_alpha"), _POSITIVE),
     **dict.fromkeys(("weight_decay", "weight_decay_g", "weight_decay_d"), _AT_LEAST_0),
     **dict.fromkeys(("resnet_dropout", "vit_dropout", "mlp_dropout", "beta1"), _SHARE),
     **dict.fromkeys(("irm_lambda", "irm_penalty_anneal_iters", "groupdro_eta", "mldg_beta"), _AT_LEAST_0),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedhpc import registry
+from fedhpc.data.splits import split_table
 from fedhpc.data.stores import Store
 from fedhpc.errors import ConfigError
 from fedhpc.objectives._domains import DomainObjective
@@ -28,7 +29,7 @@ from fedhpc.sweep.building import (
 )
 from fedhpc.sweep.estimate import DatasetFacts, cost, duration
 from fedhpc.sweep.hparam_checks import check_hparams, unused_hparams
-from fedhpc.sweep.remarks import find_remarks, network_lines, remark_lines
+from fedhpc.sweep.remarks import find_remarks, network_lines, remark_lines, split_lines
 from fedhpc.sweep.settings import EACH, SweepConfig
 from fedhpc.sweep.trials import (
     Axes,
@@ -113,10 +114,9 @@ def make_plan(config: SweepConfig, facts: Mapping[str, DatasetFacts]) -> Plan:
         ConfigError: something in it does not fit together.
     """
     sweep = config.sweep
-    for algorithm in sweep.algorithms:
-        if not issubclass(registry.load("fedhpc.objectives", algorithm).OBJECTIVE, DomainObjective):
-            raise ConfigError(f"sweep.algorithms has {algorithm}, which adapts models to clients and has no trials")
     check_hparams(sweep.hparams, sweep.algorithms)
+    for algorithm in sweep.algorithms:
+        _check_objective(algorithm, sweep.hparams)
     chosen = criteria(sweep.criteria)
     datasets, test_envs = [], {}
     for name in sweep.roots:
@@ -131,6 +131,16 @@ def make_plan(config: SweepConfig, facts: Mapping[str, DatasetFacts]) -> Plan:
     trials.sort(key=lambda t: -costs[t.id])  # stable: equals stay in the original's order
     unused = tuple(unused_hparams(config, facts))
     return Plan(tuple(trials), chosen, dict(facts), costs, hparams, sweep.profile, unused)
+
+
+def _check_objective(algorithm: str, given: Mapping[str, Value]) -> None:
+    kind = registry.load("fedhpc.objectives", algorithm).OBJECTIVE
+    if not issubclass(kind, DomainObjective):
+        raise ConfigError(f"sweep.algorithms has {algorithm}, which adapts models to clients and has no trials")
+    if given.get("batch_size", kind.min_rows) < kind.min_rows:
+        raise ConfigError(
+            f"sweep.hparams.batch_size must be at least {kind.min_rows} for {algorithm}, got {given['batch_size']}"
+        )
 
 
 def dataset_of(config: SweepConfig, name: str, num_environments: int) -> SweepDataset:
@@ -195,7 +205,8 @@ def remarks(plan: Plan) -> tuple[list[str], list[str]]:
     found = find_remarks(plan.trials, sizes, plan.hparams)
     serious = remark_lines(r for r in found if r.is_serious)
     networks = network_lines(plan.trials, plan.facts, plan.hparams)
-    return [*serious, *networks], [*plan.unused, *remark_lines(r for r in found if not r.is_serious)]
+    lesser = remark_lines(r for r in found if not r.is_serious)
+    return [*serious, *split_lines(plan.trials, plan.facts), *networks], [*plan.unused, *lesser]
 
 
 def remark_text(plan: Plan) -> str:
@@ -216,6 +227,19 @@ def check_transforms(plan: Plan, stores: Mapping[str, Store]) -> None:
     for name, store in stores.items():
         setup: Mapping[str, Any] = next((t.setup for t in plan.trials if t.dataset == name), {})
         build_transform(setup, store.manifest)
+
+
+def check_splits(plan: Plan, stores: Mapping[str, Store]) -> None:
+    """Refuse to split datasets as they mark it themselves where they do not.
+
+    Raises:
+        ConfigError: names the dataset and the environment.
+    """
+    for name in {t.dataset: None for t in plan.trials if t.setup.get("stored_split")}:
+        try:
+            split_table(stores[name].table, 0, stored=True)
+        except ConfigError as error:
+            raise ConfigError(f"{error} (dataset {name})") from None
 
 
 def check_models(plan: Plan, stores: Mapping[str, Store], weights_file: str | None) -> None:

@@ -109,3 +109,22 @@ def network_lines(
         frozen = ", batch norm frozen" if choice.freeze_bn else ""
         lines[f"{trial.dataset}: {choice.name}, {start}{frozen}"] = None
     return list(lines)
+
+
+def split_lines(trials: Sequence[TrialSpec], facts: Mapping[str, DatasetFacts]) -> list[str]:
+    """Environments that are too small for a validation part, one line per dataset: criteria cannot choose by them."""
+    lines = []
+    for dataset, about in facts.items():
+        trial = next((t for t in trials if t.dataset == dataset), None)
+        if trial is None or trial.setup.get("stored_split"):
+            continue
+        least = 0.5 if trial.setup.get("stratified") else 1.0  # rounded, or rounded down
+        sizes = zip(about.environments, about.sizes, strict=True)
+        small = [f"{name} ({size})" for name, size in sizes if size == 1 or size * trial.holdout_fraction < least]
+        if small:
+            lines.append(
+                f"{dataset}: holdout_fraction {trial.holdout_fraction:g} leaves no validation part in environment "
+                f"{', '.join(small)}: the oracle cannot choose where it is tested on, training-domain validation "
+                "wherever it is trained on"
+            )
+    return lines

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from fedhpc import registry
 from fedhpc.errors import ConfigError
 from fedhpc.objectives.hparams import Choice, PowerOf, group_of, hparams_for, space_of
 from fedhpc.seeding import text_hash
@@ -54,6 +55,11 @@ def test_both_spellings_of_names() -> None:
     ]
     with pytest.raises(ConfigError, match="no 'fish'"):
         space_of("fish")
+
+
+def test_every_objective_goes_by_the_name_of_its_file() -> None:
+    for name in registry.names("fedhpc.objectives"):
+        assert space_of(name).keys() >= registry.load("fedhpc.objectives", name).OBJECTIVE.space.keys()
 
 
 def test_distributions_stay_in_their_range() -> None:

@@ -250,6 +250,9 @@ def test_mistakes_are_told_in_a_line(config: Path, tmp_path: Path) -> None:
     assert "sweep.datasets.pacs: is not embedded" in said
     assert "fedhpc prepare pacs" in said
     assert "no file" in fedhpc("sweep", config, *out, "--model.weights", "missing.pth", code=2)
+    said = fedhpc("sweep", config, *out, "--sweep.stored_split", "true", code=2)
+    assert "marks 0 samples of environment 0 as train" in said
+    assert "dataset rotated_digits" in said
     assert "need --out" in fedhpc("sweep", config, "--status", code=2)
-    assert "cannot be read" in fedhpc("sweep", config, *out, "--status", code=1)
+    assert "holds no sweep; `fedhpc sweep" in fedhpc("sweep", config, *out, "--status", code=1)
     assert "holds no run" in fedhpc("report", tmp_path, tmp_path, "--json", code=2)

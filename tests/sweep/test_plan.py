@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedhpc import registry
 from fedhpc.config import from_tree, load, to_tree
+from fedhpc.data.splits import split_environment
 from fedhpc.errors import ConfigError
+from fedhpc.objectives._domains import DomainObjective
 from fedhpc.sweep.estimate import DatasetFacts, Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.plan import Plan, make_plan, plan_text, remarks
 from fedhpc.sweep.remarks import _SERIOUS, find_remarks
@@ -45,6 +49,15 @@ def test_only_what_the_criteria_need() -> None:
     assert len(planned(algorithms=["erm"]).trials) == 10 * 2
     plan = planned(algorithms=["erm"], test_envs=[2])
     assert {t.test_envs for t in plan.trials} == {(2,), (0, 2), (1, 2), (2, 3)}
+
+
+def test_every_objective_that_has_trials_can_be_planned() -> None:
+    objectives = {n: registry.load("fedhpc.objectives", n).OBJECTIVE for n in registry.names("fedhpc.objectives")}
+    names = [name for name, kind in objectives.items() if issubclass(kind, DomainObjective)]
+    assert set(names) > set(STUDY)
+    plan = planned(algorithms=names, criteria=["oracle"])
+    assert {t.algorithm for t in plan.trials} == set(names)
+    remarks(plan)
 
 
 def test_the_longest_come_first() -> None:
@@ -98,6 +111,32 @@ def test_serious_remarks_are_never_cut() -> None:
     assert {r.rank for r in found} >= {_SERIOUS.index("trains nothing"), _SERIOUS.index("is ERM")}
 
 
+@pytest.mark.parametrize(
+    ("sweep", "small"),
+    [
+        ({}, "b (4), c (1)"),
+        ({"stratified": True}, "c (1)"),
+        ({"holdout_fraction": 0.5}, "c (1)"),
+        ({"holdout_fraction": 0.5, "stratified": True}, "c (1)"),
+        ({"holdout_fraction": 0.2, "stratified": True, "datasets": ["colored_digits"]}, ""),
+        ({"stored_split": True}, ""),
+    ],
+)
+def test_environments_without_a_validation_part_are_told_before(sweep: dict[str, Any], small: str) -> None:
+    """The remark agrees with the split."""
+    sizes = (5, 4, 1)
+    facts = {**FACTS, "rotated_digits": DatasetFacts(("a", "b", "c"), sizes, 8, 8, 1)}
+    said = [r for r in remarks(make_plan(configured(algorithms=["erm"], **sweep), facts))[0] if "validation part" in r]
+    assert [f"in environment {small}: " in r for r in said] == ([True] if small else [])
+    if not sweep.keys() & {"stored_split", "datasets"}:
+        fraction, labels = sweep.get("holdout_fraction", 0.2), np.zeros(5, int) if sweep.get("stratified") else None
+        splits = [split_environment(n, 0, e, fraction, labels=labels) for e, n in enumerate(sizes)]
+        assert [e for e, s in zip("abc", splits, strict=True) if not len(s.outside)] == [
+            word[0] for word in small.split(", ")
+        ]
+        assert all(len(split.inside) for split in splits)
+
+
 def test_draws_may_be_the_same_in_every_repetition() -> None:
     for fixed, number in ((False, 2), (True, 1)):
         plan = planned(algorithms=["erm"], criteria=["oracle"], n_trials=2, fixed_draws=fixed)
@@ -123,6 +162,7 @@ def test_sets_of_environments_can_be_held_out_as_they_are() -> None:
         ({"criteria": ["oracle", "oracle"]}, "twice"),
         ({"hparams": {"batchsize": 3}}, "did you mean 'batch_size'"),
         ({"hparams": {"freeze_bn": 1}}, "true or false"),
+        ({"hparams": {"batch_size": 1}}, "at least 2 for coral, got 1"),
         ({"test_envs": [4]}, "has environments 0 to 3"),
         ({"test_envs": [[0, 4]]}, "has environments 0 to 3"),
         ({"test_envs": [[0, 1, 2, 3]]}, "nothing would be left to train on"),
