@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from fedhpc.comm.world import World
+from fedhpc.commands._session import disk_problem
 from fedhpc.commands._traffic import TrafficLog
 from fedhpc.errors import FedhpcError
 from fedhpc.federated.engine import Engine
@@ -62,18 +64,28 @@ class RunSaver:
                 tensors["avg_all"] = server.avg_all
             tensors["costs"] = torch.from_numpy(snapshot.costs.seconds.copy())
             meta = {"progress": asdict(snapshot.progress), "metrics_bytes": self._writer.offset()}
-            self._folder.finish(round, tensors, [e for e in entries if e], meta)
+            with self._writing():
+                self._folder.finish(round, tensors, [e for e in entries if e], meta)
         self.longest = max(self.longest, time.monotonic() - began)
 
     def _together(self, work: Callable[[], Any]) -> Any:
         """Do something that touches the disk; if it fails on one rank it fails on all."""
         problem, result = None, None
         try:
-            result = work()
-        except OSError as error:
-            problem = FedhpcError(f"cannot write a checkpoint: {error.strerror}: {error.filename}")
+            with self._writing():
+                result = work()
+        except FedhpcError as error:
+            problem = error
         self._world.agree(problem)
         return result
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name what cannot be written, and say how the run goes on."""
+        try:
+            yield
+        except OSError as error:
+            raise FedhpcError(f"cannot write a checkpoint: {disk_problem(error, self._folder.path)}") from error
 
 
 def restore(world: World, engine: Engine, stored: Stored | None) -> int:

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EIO, ENOSPC, EROFS, ESTALE
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +23,21 @@ from fedhpc.timing import doing_of
 T = TypeVar("T")
 
 _ABORT_SECONDS = 10.0
+_REMEDIES = {
+    ENOSPC: "free some space",
+    EDQUOT: "free some space or have the quota raised",
+    EROFS: "have the file system made writable again",
+    EIO: "have the file system looked at",
+    ESTALE: "have the file system looked at",
+}
+"""What to do about a disk, by the number of the system's error, before the same run can go on."""
+
+
+def disk_problem(error: OSError, place: Path | None = None) -> str:
+    """What went wrong where, and what to do; `place` is for calls about which the system names no file (a write)."""
+    where = error.filename or place or "see the traceback for the file"
+    remedy = _REMEDIES.get(error.errno or 0, "have that mended")
+    return f"{error.strerror}: {where}; {remedy} and run again with --resume"
 
 
 def say(text: str) -> None:
@@ -153,8 +168,11 @@ def _report(session: Session, error: BaseException) -> None:
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     path = session.log(trace)
     what = str(error) if isinstance(error, FedhpcError) else f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
-        what = f"{error.strerror}: {error.filename or session.log_folder}; free some space and run again with --resume"
+    cause = error.__cause__
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        what = disk_problem(error)
+    elif isinstance(cause, OSError) and cause.errno in _REMEDIES and "--resume" not in what:
+        what += f"; {_REMEDIES[cause.errno]} and run again with --resume"
     if session.world.size > 1 or not isinstance(error, FedhpcError):
         doing = doing_of(error)
         where = f"rank {session.world.rank} on {socket.gethostname()}"

@@ -95,10 +95,13 @@ def _mapped_like(flat: Tensor) -> Tensor:
     """A copy of a state in a nameless file in TMPDIR, mapped into memory.
 
     Raises:
-        OSError: the disk is full.
+        OSError: the disk is full; names the folder.
     """
     with tempfile.TemporaryFile(prefix="fedhpc-state-") as file:
-        os.posix_fallocate(file.fileno(), 0, flat.nbytes)  # a full disk shows here, not as a SIGBUS later
+        try:
+            os.posix_fallocate(file.fileno(), 0, flat.nbytes)  # a full disk shows here, not as a SIGBUS later
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from error
         values = np.memmap(file, dtype=flat.numpy().dtype, mode="r+", shape=tuple(flat.shape))
     mapped = torch.from_numpy(values)
     return mapped.copy_(flat)

@@ -64,14 +64,17 @@ class CheckpointFolder:
     Args:
         path: the folder; made when the first checkpoint is written.
         keep: how many complete checkpoints stay.
+
+    Attributes:
+        path: the folder.
     """
 
     def __init__(self, path: Path, keep: int) -> None:
-        self._path = path
+        self.path = path
         self._keep = keep
 
     def _temporary(self, round: int) -> Path:
-        return self._path / f".round-{round:08d}.tmp"
+        return self.path / f".round-{round:08d}.tmp"
 
     def begin(self, round: int) -> None:
         """Root: make the temporary folder; remains of an interrupted attempt are cleared."""
@@ -92,7 +95,7 @@ class CheckpointFolder:
         self, round: int, server: Mapping[str, Tensor], entries: Iterable[dict[str, Any]], meta: dict[str, Any]
     ) -> None:
         """Root: write the server's part and the meta file, put the checkpoint in place, remove the oldest."""
-        temporary, final = self._temporary(round), self._path / f"round-{round:08d}"
+        temporary, final = self._temporary(round), self.path / f"round-{round:08d}"
         files = [_save(temporary / _SERVER, server)]
         clients = {}
         for entry in entries:
@@ -102,7 +105,7 @@ class CheckpointFolder:
         write_atomically(temporary / _META, text)
         _sync(temporary)
         _put_in_place(temporary, final)
-        _sync(self._path)
+        _sync(self.path)
         complete = self._complete()
         newer = [path for path in complete if path.name > final.name]  # damaged: the run went back behind them
         for path in newer + complete[len(newer) + self._keep :]:
@@ -110,7 +113,7 @@ class CheckpointFolder:
 
     def _complete(self) -> list[Path]:
         """Folders of complete checkpoints, newest first."""
-        return sorted((p for p in self._path.glob("round-*") if (p / _META).exists()), reverse=True)
+        return sorted((p for p in self.path.glob("round-*") if (p / _META).exists()), reverse=True)
 
     def latest(self, warn: Callable[[str], None]) -> Stored | None:
         """The newest checkpoint whose files are whole; damaged ones are named and passed over.
@@ -127,7 +130,7 @@ class CheckpointFolder:
             warn(f"{path}: {problem}; falling back to the checkpoint before it")
         if damaged:
             raise FedhpcError(
-                f"{self._path}: no checkpoint is whole ({len(damaged)} damaged); start again with another --out"
+                f"{self.path}: no checkpoint is whole ({len(damaged)} damaged); start again with another --out"
             )
         return None
 
