@@ -36,6 +36,10 @@ class AgreedError(FedhpcError):
         self.exit_code = exit_code
 
 
+DIVERGES_AGAIN = "--resume would diverge again"
+"""Stands in the message about a run that no second try helps."""
+
+
 def nearest(word: str, allowed: list[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest of `allowed`, or an empty string."""
     import difflib

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import torch
 
@@ -107,6 +108,17 @@ class Engine:
         """Go on where another engine of the same clients and model ended, with other data or settings."""
         self.server, self.progress, self.states = previous.server, previous.progress, previous.states
         self.placement, self.costs = previous.placement, previous.costs
+
+    def forget(self, parts: Sequence[slice]) -> None:
+        """On every rank: begin anew what the algorithm remembers of parts of the model whose weights were replaced."""
+        if self.server is not None:
+            self.server.forget(parts)
+        for client in self.states.clients():
+            flat = self.states.flat(client).clone()
+            vectors = self.states.split(flat)
+            for name, part in product(self._algorithm.traffic.client_state, parts):
+                vectors[name][part] = 0
+            self.states.put(client, flat)
 
     def snapshot(self) -> Snapshot:
         """The state at this round border."""
@@ -258,7 +270,12 @@ class Engine:
         with self.clock.phase("update", round=round + 1):
             try:
                 self._summary = self.server.update(
-                    self._up, cohort, round, len(self._data.num_train), self._settings.on_divergence
+                    self._up,
+                    cohort,
+                    round,
+                    len(self._data.num_train),
+                    self._settings.on_divergence,
+                    self._trainer.solver.frozen,
                 )
             except FedhpcError as problem:
                 self._failure = str(problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal, Protocol
 
 from torch import Tensor
@@ -146,7 +147,10 @@ class Host:
         if any(extension.moves_start for extension in self._extensions):
             server = {**server, "weights": vector.weights.clone()}
         mine = {name: state[name].to(device) for name in self._algorithm.traffic.client_state}
+        frozen = self._trainer.solver.frozen
         result = self._algorithm.client_update(server, mine, local)
+        for name, part in product(mine, frozen):
+            result[name][part] = mine[name][part]  # a layer that stays teaches its client nothing
         if self._observer:
             self._observer.client_done(round, client, vector.weights)
         for extension in self._extensions:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedhpc.errors import FedhpcError
+from fedhpc.errors import DIVERGES_AGAIN, FedhpcError
 from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors, Weighting
 from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.host import MOVED
@@ -85,9 +86,15 @@ class Server:
         return self.avg_selected if which == "avg_selected" else self.vectors["weights"]
 
     def update(
-        self, up: Up, clients: tuple[int, ...], round: int, num_clients: int, on_divergence: str
+        self,
+        up: Up,
+        clients: tuple[int, ...],
+        round: int,
+        num_clients: int,
+        on_divergence: str,
+        frozen: Sequence[slice] = (),
     ) -> RoundSummary:
-        """Take the reduced contributions of one round.
+        """Take the reduced contributions of one round; nothing moves in the parts that are frozen.
 
         Raises:
             FedhpcError: every client diverged, or one did and the policy is `stop`.
@@ -95,7 +102,7 @@ class Server:
         summary = self._read_rows(up, clients, round, num_clients)
         if summary.diverged and (on_divergence == "stop" or not summary.cohort.accepted):
             named = "; ".join(f"client {c}: {why}" for c, why in list(summary.diverged.items())[:5])
-            remedy = "begin anew with a lower local.lr or with local.clip: --resume would diverge again"
+            remedy = f"begin anew with a lower local.lr or with local.clip: {DIVERGES_AGAIN}"
             raise FedhpcError(
                 f"{len(summary.diverged)} of {len(clients)} clients diverged in round {round + 1} ({named}); {remedy}"
             )
@@ -103,11 +110,20 @@ class Server:
         accepted = {"samples": float(rows[:, up.SAMPLES].sum()), "uniform": float(rows[:, up.UNIFORM].sum())}
         if not min(accepted.values()) > 0:
             raise FedhpcError(f"the participants of round {round + 1} have no training samples: zero total weight")
+        kept = [(vector[part], vector[part].clone()) for vector in self.vectors.values() for part in frozen]
         size = self.vectors["weights"].numel()
         block = _BLOCK if self._algorithm.elementwise else size
         for start in range(0, size, block):
             self._update_part(slice(start, start + block), up, accepted, summary.cohort)
+        for place, values in kept:  # momentum and drift of earlier rounds would go on moving them
+            place.copy_(values)
         return summary
+
+    def forget(self, parts: Sequence[slice]) -> None:
+        """Begin some parts of all vectors but the weights anew: the weights there were replaced."""
+        for name, fresh in self._algorithm.init(self.vectors["weights"]).items():
+            for part in parts:
+                self.vectors[name][part] = fresh[part]
 
     def _update_part(self, part: slice, up: Up, accepted: dict[str, float], cohort: Cohort) -> None:
         """Update one block of all vectors, so that what is read and written stays in the cache."""

@@ -51,6 +51,12 @@ class LocalSolver:
         for index, parameter in enumerate(self._vector.parameters):
             parameter.requires_grad_(index not in self._frozen)
 
+    @property
+    def frozen(self) -> tuple[slice, ...]:
+        """Where the parameters that stay as they are lie in the flat vector."""
+        slots = (self._vector.layout[index] for index in self._frozen)
+        return tuple(slice(slot.start, slot.stop) for slot in slots)
+
     def forget(self) -> None:
         """Let the optimizers forget in the middle of a local training."""
         for optimizer in self._optimizers.values():
@@ -94,9 +100,8 @@ class LocalSolver:
         untouched = self._frozen if correction else self._vector.untouched()
         if correction:
             self._add_inside(correction)
-            for index in self._frozen:
-                slot = self._vector.layout[index]
-                self._vector.grads[slot.start : slot.stop] = 0
+            for part in self.frozen:
+                self._vector.grads[part] = 0
         if self._clip is not None:
             self._clip_(self._vector.grads)
         if correction and correction.decay:
