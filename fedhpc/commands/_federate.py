@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from fedhpc.commands._session import Session
 from fedhpc.config import RunConfig
 from fedhpc.errors import DONE, STOPPED_EARLY, FedhpcError
 from fedhpc.report.studies import FAILED as FAILED_FILE
+from fedhpc.report.studies import resume_command
 from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, InUseError, RunDirectory, write_atomically
 from fedhpc.runs.rundir import DONE as DONE_FILE
 
@@ -76,11 +76,6 @@ def federate(
         raise
     finally:
         directory.close()
-
-
-def resume_command(path: Path) -> str:
-    """What goes on with the run of a directory, from the configuration that it keeps, behind any launcher."""
-    return f"fedhpc run {shlex.quote(str(path / CONFIG))} --out {shlex.quote(str(path))} --resume"
 
 
 def _open_directory(

@@ -14,6 +14,7 @@ from fedhpc.commands._session import Session, in_session
 from fedhpc.commands._study_plan import study_status, without_copy, write_plan
 from fedhpc.config import PlannedRun, RunConfig, plan_study, resolved_study, to_yaml
 from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, ConfigError, FedhpcError
+from fedhpc.report.studies import IN_VAIN, diverged, why_failed
 
 TAKES_OVERRIDES = True
 HELP = """Run every configuration of a study with every seed, one after another, all with the same ranks.
@@ -93,10 +94,13 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
     session.say(f"{out}: {len(planned) - len(failed) - len(busy)} of {len(planned)} runs done")
     if busy:
         session.say(f"{len(busy)} runs are left to other jobs: {', '.join(busy)}")
-    if failed:
-        session.warn(f"failed: {', '.join(failed)}; the same command tries them again (in vain where they diverged)")
-        return FAILED
-    return DONE
+    in_vain = [name for name in failed if diverged(why_failed(out / name))]
+    if in_vain:
+        session.warn(f"diverged: {', '.join(in_vain)}; {IN_VAIN}, and give the same command again")
+    if len(failed) > len(in_vain):
+        others = ", ".join(name for name in failed if name not in in_vain)
+        session.warn(f"failed: {others}; the same command tries them again")
+    return FAILED if failed else DONE
 
 
 def _one(session: Session, config: RunConfig, path: Path, show_ranks: bool) -> int:

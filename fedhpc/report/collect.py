@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fedhpc.config import read_yaml
 from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.report._hem_measures import SLACK
 from fedhpc.report.plain import at, first, integer, number, text
 from fedhpc.report.run_facts import DataFacts, data_facts
 from fedhpc.report.tally import Collective, Evaluation, Tally
@@ -259,7 +260,7 @@ def _time_to_accuracy(
         given = done["time_to_accuracy"]
         return {k: given.get(k) for k in ("round", "seconds")} if isinstance(given, dict) else None
     for evaluation in evaluations if target is not None else ():
-        if evaluation.mean is not None and target is not None and evaluation.mean >= target:
+        if evaluation.mean is not None and target is not None and evaluation.mean + SLACK >= target:
             return {"round": evaluation.round, "seconds": evaluation.seconds}
     return None
 

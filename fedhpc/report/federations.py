@@ -8,7 +8,6 @@ like hyperparameter draws. A last row, `best of all`, lets the criterion choose 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from fedhpc.report.collect import CONFIG, DONE, METRICS, find_runs
 from fedhpc.report.names import ALGORITHMS
 from fedhpc.report.results import PlannedTrial, SweepRecords, Table, averages
 from fedhpc.report.selection import TrialRecords
-from fedhpc.report.studies import absent_runs
+from fedhpc.report.studies import absent_runs, resume_command
 from fedhpc.report.sweeps import SweepResults, results
 from fedhpc.report.trial_files import checkpoints
 from fedhpc.runs.records import read_records
@@ -211,7 +210,6 @@ def _trial(run: _Run, number: int, num_environments: int) -> TrialRecords:
 
 
 def _planned(run: _Run, number: int) -> PlannedTrial:
-    place = shlex.quote(str(run.path))
     return PlannedTrial(
         run.path.name,
         run.name,
@@ -220,5 +218,5 @@ def _planned(run: _Run, number: int) -> PlannedTrial:
         tuple(run.keys["generalize.test_envs"]),
         number,
         int(run.keys["seed"]),
-        run.command or f"fedhpc run {place}/{CONFIG} --out {place} --resume",
+        run.command or resume_command(run.path),
     )

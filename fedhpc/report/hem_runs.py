@@ -13,7 +13,7 @@ from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report._hem_measures import Curve
 from fedhpc.report.collect import CONFIG, DONE, ENVIRONMENT, METRICS, find_runs
 from fedhpc.report.hem import Comparison
-from fedhpc.report.studies import study_notes
+from fedhpc.report.studies import study_notes, unfinished
 from fedhpc.runs.records import Record, read_records
 
 _NAMES = {
@@ -23,10 +23,13 @@ _NAMES = {
 }  # fmt: skip
 _PERSONALIZED = {"none": "", "maml": "_MAML", "proto": "_Proto"}
 _SECONDS = ("round_seconds", "evaluate_seconds")
-_NOT_THE_METHOD = ("seed", "rounds", "placement", "data", "evaluate", "checkpoint", "device", "server")
+_NOT_THE_METHOD = (
+    "seed", "rounds", "placement", "warmup_rounds", "on_rank_loss", "hang_seconds", "data", "evaluate", "checkpoint",
+    "device", "server",
+)  # fmt: skip
 """Sections and keys that do not make another algorithm of a run."""
 _SAME = ("data.dataset", "partition")
-_BETTER_SAME = ("model", "cohort", "evaluate.every", "evaluate.model", "local.batch_size")
+_BETTER_SAME = ("data.transform", "model", "cohort", "evaluate.every", "evaluate.model", "local.batch_size")
 _RANKS = "the number of ranks"
 
 
@@ -235,4 +238,4 @@ def _warnings(runs: Sequence[_Run]) -> Iterator[str]:
             yield f"{key} differs, compare with care ({shown})"
     for run in runs:
         if not run.finished:
-            yield f"{run.path}: is not finished, its figures are of its last round so far; go on with --resume"
+            yield f"{run.path}: its figures are of its last round so far; it {unfinished(run.path)}"

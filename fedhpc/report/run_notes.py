@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedhpc.config import diff
-from fedhpc.report.collect import CONFIG, RunSummary
-from fedhpc.report.studies import why_failed
+from fedhpc.report.collect import RunSummary
+from fedhpc.report.studies import unfinished
 
 CAPTION = (
     "accuracy: unweighted mean over clients, each on its own test data; min, worst tenth (mean), std: over clients"
@@ -30,18 +29,9 @@ def notes(runs: Sequence[RunSummary]) -> Iterator[str]:
 def _of_one(run: RunSummary) -> Iterator[str]:
     yield from (f"{run.name}: {problem}" for problem in run.problems)
     if run.status == "unfinished":
-        yield f"{run.name}: {_unfinished(Path(run.directory))}"
+        yield f"{run.name}: {unfinished(Path(run.directory))}"
     if run.diverged:
         yield f"{run.name}: {run.diverged} client updates were skipped because they diverged"
-
-
-def _unfinished(place: Path) -> str:
-    """What became of a run without an end, and what goes on with it; one that diverged would do so again."""
-    why = why_failed(place).partition("\n")[0]
-    goes_on = f"go on with: fedhpc run {shlex.quote(str(place / CONFIG))} --out {shlex.quote(str(place))} --resume"
-    if not why:
-        return f"is not finished; if nothing runs there, {goes_on}"
-    return f"failed: {why}" if "--resume" in why else f"failed: {why}; {goes_on}"
 
 
 def _early(runs: Sequence[RunSummary]) -> Iterator[str]:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import fedhpc
-from fedhpc.errors import FedhpcError
+from fedhpc.errors import DIVERGES_AGAIN, FedhpcError
 from fedhpc.report.collect import CONFIG, DONE, STUDY
 
 FORMAT = 1
 FAILED = "failed"
 """In the directory of a run of a study: why it failed last."""
+IN_VAIN = "lower local.lr or set local.clip in their configuration, remove their directories (all seeds')"
+"""What helps runs of a study that diverged, before the same command is given again."""
 _MOST_NAMED = 20
 
 
@@ -122,6 +124,11 @@ class OpenRun:
         """In words."""
         return f"failed: {self.why}" if self.why else "unfinished" if self.begun else "not begun"
 
+    @property
+    def diverged(self) -> bool:
+        """Whether going on with it is in vain."""
+        return diverged(self.why)
+
 
 def studies_in(directories: Sequence[Path]) -> list[Path]:
     """The studies among some directories and right below them, each once."""
@@ -147,12 +154,31 @@ def open_runs(study: Path) -> list[OpenRun]:
     return found
 
 
+def diverged(why: str) -> bool:
+    """Whether a run that failed so would end so again."""
+    return DIVERGES_AGAIN in why
+
+
 def why_failed(place: Path) -> str:
     """Why a run of a study failed last; empty if it did not."""
     try:
         return (place / FAILED).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return ""
+
+
+def resume_command(place: Path) -> str:
+    """What goes on with the run of a directory, from the configuration that it keeps, behind any launcher."""
+    return f"fedhpc run {shlex.quote(str(place / CONFIG))} --out {shlex.quote(str(place))} --resume"
+
+
+def unfinished(place: Path) -> str:
+    """What became of a run without an end, and what goes on with it; one that diverged would do so again."""
+    why = why_failed(place).partition("\n")[0]
+    goes_on = f"go on with: {resume_command(place)}"
+    if not why:
+        return f"is not finished; if nothing runs there, {goes_on}"
+    return f"failed: {why}" if "--resume" in why else f"failed: {why}; {goes_on}"
 
 
 def absent_runs(directories: Sequence[Path]) -> Iterator[OpenRun]:
@@ -173,14 +199,21 @@ def study_notes(directories: Sequence[Path]) -> list[str]:
         except FedhpcError as error:
             notes.append(f"which runs are missing is not known: {error}")
             continue
-        for command in dict.fromkeys(run.command for run in found):
-            same = [run for run in found if run.command == command]
-            names = ", ".join(f"{run.run.name} ({run.state})" for run in same[:_MOST_NAMED])
-            more = f" and {len(same) - _MOST_NAMED} more" if len(same) > _MOST_NAMED else ""
-            notes.append(
-                f"{study}: {len(same)} of {count} planned runs are not finished: {names}{more}; go on with: {command}"
-            )
+        for command, in_vain in dict.fromkeys((run.command, run.diverged) for run in found):
+            same = [run for run in found if (run.command, run.diverged) == (command, in_vain)]
+            what = f"{study}: {len(same)} of {count} planned runs"
+            if in_vain:
+                notes.append(f"{what} diverged: {_named(same)}; {IN_VAIN}, and run: {command}")
+            else:
+                notes.append(f"{what} are not finished: {_named(same)}; go on with: {command}")
     return notes
+
+
+def _named(runs: Sequence[OpenRun]) -> str:
+    """Names, each with what is known; the remedy is said once, behind all of them."""
+    said = [f"{r.run.name} ({r.why.rpartition(';')[0] if r.diverged else r.state})" for r in runs[:_MOST_NAMED]]
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return ", ".join(said) + more
 
 
 def with_notes(summary: str, notes: Sequence[str]) -> str:

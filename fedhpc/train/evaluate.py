@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,7 +52,10 @@ def evaluate(
         for start in range(0, len(samples.y), batch_size):
             y = samples.y[start : start + batch_size]
             scores = predict(transform(samples.x[start : start + batch_size], None, False))
-            correct += int((scores.argmax(1) == y).sum())
-            loss += float(functional.cross_entropy(scores, y, reduction="sum"))
+            right, summed = scores.argmax(1) == y, float(functional.cross_entropy(scores, y, reduction="sum"))
+            if math.isnan(summed):  # to argmax a NaN is the largest: the first class would seem to be predicted
+                right &= ~scores.isnan().any(1)
+            correct += int(right.sum())
+            loss += summed
     objective.train()
     return Counts(correct, len(samples.y), loss)

@@ -41,6 +41,8 @@ def test_a_target_that_was_not_reached_is_null(tmp_path):
     assert read_run(write_run(tmp_path / "a", (0.1, 0.2))).time_to_accuracy is None
     assert read_run(write_run(tmp_path / "b", (0.1, 0.2), finished=False)).time_to_accuracy is None
     assert read_run(write_run(tmp_path / "c", (0.1, 0.95), target=None, finished=False)).time_to_accuracy is None
+    just = read_run(write_run(tmp_path / "d", (0.1, 0.9 - 1e-16), finished=False))
+    assert just.time_to_accuracy == {"round": 1, "seconds": 2.0}, "as the run itself would say"
 
 
 def test_a_run_that_just_began_has_nothing_rather_than_zeros(tmp_path):

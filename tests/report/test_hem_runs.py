@@ -111,6 +111,12 @@ def test_variants_of_one_algorithm_are_told_apart(tmp_path):
     }
 
 
+def test_how_a_run_is_watched_over_makes_no_other_algorithm_of_it(tmp_path):
+    for seed, keys in enumerate(({}, {"hang_seconds": 60.0, "warmup_rounds": 2, "on_rank_loss": "continue"})):
+        write(tmp_path / f"a{seed}", seed=seed, **keys)
+    assert {curve.algorithm for curve in read_runs([tmp_path]).curves} == {"FedAvg"}
+
+
 def test_two_runs_that_are_the_same_are_refused(tmp_path):
     runs = [write(tmp_path / name) for name in "ab"]
     with pytest.raises(ConfigError, match="FedAvg: there are two runs with seed 0"):
@@ -157,7 +163,9 @@ def test_what_makes_runs_hard_to_compare_is_said(tmp_path):
     warnings = "\n".join(read_runs([tmp_path]).warnings)
     assert 'evaluate.model differs, compare with care ("broadcast_next": FedAvg; "avg_all": FedDyn)' in warnings
     assert "the number of ranks differs, compare with care (2: FedAvg; 4: FedDyn)" in warnings
-    assert f"{tmp_path / 'b'}: is not finished" in warnings
+    goes_on = f"go on with: fedhpc run {tmp_path / 'b' / 'config.yaml'} --out {tmp_path / 'b'} --resume"
+    assert f"{tmp_path / 'b'}: its figures are of its last round so far; it is not finished; " in warnings
+    assert goes_on in warnings
     assert "unfinished" in judge(read_runs([tmp_path])).flags["FedDyn"]
 
 

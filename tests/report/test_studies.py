@@ -11,11 +11,11 @@ from fedhpc.commands._configs import load_run
 from fedhpc.commands._study_plan import study_status, without_copy, write_plan
 from fedhpc.config import plan_study
 from fedhpc.data.schema import MANIFEST
-from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.errors import DIVERGES_AGAIN, ConfigError, FedhpcError
 from fedhpc.report import report
 from fedhpc.report.collect import STUDY, find_runs
 from fedhpc.report.hem_runs import read_runs
-from fedhpc.report.studies import read_plan, study_notes
+from fedhpc.report.studies import IN_VAIN, read_plan, study_notes
 from fedhpc.runs.rundir import RunDirectory
 from tests.report.medical_runs import CONFIG as MEDICAL
 from tests.report.medical_runs import write_run as write_medical
@@ -83,6 +83,18 @@ def test_every_report_names_what_is_missing_and_the_command(tmp_path: Path) -> N
         (study / name).mkdir(exist_ok=True)
         (study / name / "done").write_text("{}")
     assert study_notes([study]) == []
+
+
+def test_for_a_run_that_diverged_the_note_says_what_helps(tmp_path: Path) -> None:
+    study = plan(tmp_path)
+    why = f"2 of 9 clients diverged in round 1 (client 0: a; client 1: b); begin anew with less: {DIVERGES_AGAIN}"
+    write_run(study / "a b-seed1", finished=False)
+    (study / "a b-seed1" / "failed").write_text(f"{why}\n")
+    missing, diverged = study_notes([study])
+    assert "1 of 2 planned runs are not finished: a b-seed0 (not begun); go on with: fedhpc study" in missing
+    named = "1 of 2 planned runs diverged: a b-seed1 (2 of 9 clients diverged in round 1 (client 0: a; client 1: b)); "
+    assert f"{named}{IN_VAIN}, and run: fedhpc study" in diverged
+    assert "go on with" not in diverged
 
 
 def test_a_medical_report_names_runs_that_are_not_there(tmp_path: Path) -> None:

@@ -62,6 +62,19 @@ def test_samples_are_never_augmented() -> None:
     assert modes == [False]
 
 
+def test_scores_that_are_not_numbers_are_right_about_nothing() -> None:
+    trainer, data = make_trainer(mlp()), make_clients(num_test=23).test(1)
+
+    def predict(x: torch.Tensor) -> torch.Tensor:
+        scores = functional.one_hot(data.y, 3).double()
+        scores[data.y == 0] = math.nan
+        return scores
+
+    counts = evaluate(trainer.objective, data, identity, predict=predict)
+    assert 0 < counts.correct == int((data.y != 0).sum()) < 23
+    assert math.isnan(counts.loss)
+
+
 def test_without_samples_there_is_no_accuracy() -> None:
     empty = Samples(torch.empty(0, 4, 1, 1, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
     counts = evaluate(make_trainer(mlp()).objective, empty, identity)
