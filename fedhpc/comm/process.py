@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import faulthandler
 import fcntl
 import os
 import signal
@@ -33,6 +34,15 @@ def keep_freed_memory() -> bool:
         return False
     settings = ((_M_MMAP_THRESHOLD, 2**30), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**28))
     return all(mallopt(ctypes.c_int(key), ctypes.c_int(value)) == 1 for key, value in settings)
+
+
+def tell_crashes() -> None:
+    """Have a crash print where this process stood: a page of a mapped shard that cannot be read is a SIGBUS.
+
+    To be called after MPI's start: the handlers of the library are called as well, and it warns of those before its own.
+    """
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
 
 
 def die_with_parent() -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from fedhpc.comm.checks import check_launch
 from fedhpc.comm.launchers import started_by_launcher
 from fedhpc.comm.liveness import Patience, bounded_start
-from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory
+from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory, tell_crashes
 from fedhpc.comm.world import World, open_world
 from fedhpc.errors import FAILED, AgreedError, FedhpcError
 from fedhpc.timing import doing_of
@@ -143,6 +143,7 @@ def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True
     keep_freed_memory()
     with bounded_start(), Patience("the start of MPI", lambda: "MPI_Init", _end_start):
         world = open_world()
+    tell_crashes()
     session = Session(world, stop, debug)
     try:
         if checked:

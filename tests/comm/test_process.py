@@ -110,3 +110,24 @@ def test_an_abort_waits_for_no_reader_that_has_left_and_for_no_file(tmp_path: Pa
     assert time.monotonic() - began < 1.5
     with contextlib.suppress(BrokenPipeError):
         stream.close()
+
+
+def test_a_crash_says_where_the_process_stood(tmp_path: Path) -> None:
+    """Data that shrink or whose disk fails while they are mapped end the process without an exception."""
+    file = tmp_path / "shard"
+    file.write_bytes(bytes(1 << 16))
+    code = (
+        "import mmap, os, sys\n"
+        "from fedhpc.comm.process import tell_crashes\n"
+        "def read_pixels(mapped):\n"
+        "    return mapped[1 << 15]\n"
+        "tell_crashes()\n"
+        "with open(sys.argv[1], 'r+b') as file:\n"
+        "    mapped = mmap.mmap(file.fileno(), 0)\n"
+        "    os.truncate(file.fileno(), 0)\n"
+        "    read_pixels(mapped)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGBUS
+    assert "Bus error" in done.stderr
+    assert "in read_pixels" in done.stderr
