@@ -39,7 +39,7 @@ def keep_freed_memory() -> bool:
 def tell_crashes() -> None:
     """Have a crash print where this process stood: a page of a mapped shard that cannot be read is a SIGBUS.
 
-    To be called after MPI's start: the handlers of the library are called as well, and it warns of those before its own.
+    To be called after MPI's start, which warns of handlers that are there before its own; those are called as well.
     """
     if not faulthandler.is_enabled():
         faulthandler.enable(file=sys.__stderr__ or 2, all_threads=False)
