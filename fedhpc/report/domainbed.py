@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fedhpc.errors import ConfigError
+from fedhpc.report.figures import Figure
 from fedhpc.report.files import PAGE, write_files
 from fedhpc.report.names import ENVIRONMENTS, environment_labels, theirs
-from fedhpc.report.results import Figure, Row, Table
+from fedhpc.report.results import Row, Table
 from fedhpc.report.selected import selected_jobs
 from fedhpc.report.sweep_json import json_report
 from fedhpc.report.sweep_tables import (
@@ -155,6 +156,7 @@ def _recorded(found: SweepResults, name: str) -> list[tuple[Table, list[Row]]]:
     tables = [
         (t, [r for r in t.rows if (t.dataset, r.algorithm) in seen or any(c.choices for c in r.cells)])
         for t in found.tables[name]
+        if not t.held_out
     ]
     return [(table, rows) for table, rows in tables if rows]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhpc.report.figures import NOTHING, Figure
 from fedhpc.report.names import ALGORITHMS, DATASETS, environment_labels, in_order
 from fedhpc.report.selection import Choice, Criterion, TrialRecords
 
@@ -109,32 +110,6 @@ class SweepRecords:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Mean and standard error over trials, in percent; None without a value.
-
-    The standard error is the population's standard deviation over the square root of the number of values, as in the
-    original; of a single value it is 0.
-    """
-
-    mean: float | None
-    standard_error: float | None
-    num_trials: int
-
-    @classmethod
-    def of(cls, accuracies: Sequence[float]) -> Figure:
-        """Summarise accuracies (fractions)."""
-        if not accuracies:
-            return cls(None, None, 0)
-        values = np.array(accuracies, dtype=np.float64)
-        mean, deviation = 100 * np.mean(values), np.std(values)
-        return cls(float(mean), float(100 * deviation / np.sqrt(len(values))), len(values))
-
-    def error(self, compat: bool = False) -> float | None:
-        """The standard error as a table may show it: None of a single trial, but with the original's rules 0."""
-        return self.standard_error if compat or self.num_trials > 1 else None
-
-
-@dataclass(frozen=True)
 class Cell:
     """One algorithm on one test environment.
 
@@ -151,7 +126,7 @@ class Cell:
     figure: Figure
     choices: Mapping[int, Choice]
     missing: tuple[PlannedTrial, ...] = ()
-    defaults: Figure = Figure(None, None, 0)
+    defaults: Figure = NOTHING
 
 
 @dataclass(frozen=True)
@@ -182,12 +157,25 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One dataset under one criterion."""
+    """One dataset under one criterion.
+
+    Attributes:
+        dataset, criterion: their names.
+        environments: names of the environments, one per cell of a row.
+        rows: one per algorithm.
+        held_out: the environments that its trials held out together; empty where each cell has trials of its own.
+    """
 
     dataset: str
     criterion: str
     environments: tuple[str, ...]
     rows: tuple[Row, ...]
+    held_out: tuple[int, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The dataset, and what is special about the table."""
+        return f"{self.dataset}, {' + '.join(self.environments)} held out together" if self.held_out else self.dataset
 
 
 @dataclass(frozen=True)
@@ -274,10 +262,11 @@ def averages(found: Sequence[Table], name: str, whole: bool) -> Averages:
     """A figure per algorithm and dataset: the mean over test environments in each trial, then over the trials.
 
     Args:
-        found: the tables of one criterion.
+        found: the tables of one criterion; those of environments that are held out together are passed over.
         name: the criterion.
         whole: leave out trials that lack a test environment; the original averages over whatever there is.
     """
+    found = [table for table in found if not table.held_out]
     names = in_order((row.algorithm for table in found for row in table.rows), ALGORITHMS)
     rows = []
     for algorithm in names:

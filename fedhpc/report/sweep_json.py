@@ -11,8 +11,9 @@ import math
 from typing import Any
 
 import fedhpc
+from fedhpc.report.figures import Figure
 from fedhpc.report.published import published_mean
-from fedhpc.report.results import Cell, Figure, Table
+from fedhpc.report.results import Cell, Table
 from fedhpc.report.sweep_notes import missing_trials, remarks, rerun_command
 from fedhpc.report.sweeps import SweepResults
 
@@ -63,6 +64,7 @@ def _table_tree(table: Table, compat: bool) -> dict[str, Any]:
         "dataset": table.dataset,
         "criterion": table.criterion,
         "environments": list(table.environments),
+        "held_out_together": list(table.held_out) or None,
         "rows": rows,
     }
 

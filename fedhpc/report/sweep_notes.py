@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from fedhpc.report.results import PlannedTrial, planned_environments
+from fedhpc.report.results import PlannedTrial
 from fedhpc.report.selection import Criterion, TrialRecords
 from fedhpc.report.sweeps import SweepResults
 
@@ -86,7 +86,7 @@ def _without_table(found: SweepResults, name: str, criterion: Criterion) -> Iter
     sweep = found.sweep
     for dataset in sweep.datasets():
         count = len(sweep.labels(dataset))
-        if not count or planned_environments(sweep, criterion, dataset):
+        if not count or any(table.dataset == dataset for table in found.tables[name]):
             continue
         needs = sorted({envs for e in range(count) for envs in criterion.needs(e, count)})
         have = {frozenset(t.test_envs) for t in sweep.planned if t.dataset == dataset}

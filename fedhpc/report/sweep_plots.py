@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
 
+from fedhpc.report.figures import Figure
 from fedhpc.report.names import theirs
-from fedhpc.report.results import Figure, Table
+from fedhpc.report.results import Table
 from fedhpc.report.sweeps import SweepResults
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
@@ -48,9 +49,10 @@ def sweep_plots(found: SweepResults) -> dict[str, bytes]:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
-        for dataset in dict.fromkeys(t.dataset for tables in found.tables.values() for t in tables):
-            safe = re.sub(r"[^A-Za-z0-9_-]", "_", dataset)
-            files |= _files(f"sweep_{safe}", _dataset_figure(found, dataset))
+        tables = (table for of_criterion in found.tables.values() for table in of_criterion)
+        for dataset, held_out in dict.fromkeys((table.dataset, table.held_out) for table in tables):
+            safe = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join([dataset, *map(str, held_out)]))
+            files |= _files(f"sweep_{safe}", _dataset_figure(found, dataset, held_out))
         if any(len(means.datasets) > 1 for means in found.averages.values()):
             files |= _files("sweep_averages", _averages_figure(found))
     return files
@@ -65,13 +67,15 @@ def _files(name: str, figure: Drawing) -> dict[str, bytes]:
     return files
 
 
-def _dataset_figure(found: SweepResults, dataset: str) -> Drawing:
-    """One panel per test environment, and their mean."""
-    tables = {name: t for name, all_ in found.tables.items() for t in all_ if t.dataset == dataset}
+def _dataset_figure(found: SweepResults, dataset: str, held_out: tuple[int, ...] = ()) -> Drawing:
+    """One panel per test environment, and their mean; of one set of environments that are held out together, if any."""
+    wanted = dataset, held_out
+    tables = {name: t for name, of_name in found.tables.items() for t in of_name if (t.dataset, t.held_out) == wanted}
     panels = list(dict.fromkeys(label for t in tables.values() for label in t.environments))
     by_criterion = {name: _rows_of(table, panels) for name, table in tables.items()}
     titles = [f"test environment {label}" for label in panels] + ["mean"]
-    return _panels(found, f"{theirs(dataset)}: accuracy on the test environment", titles, by_criterion)
+    together = f", {' + '.join(panels)} held out together" if held_out else ""
+    return _panels(found, f"{theirs(dataset)}{together}: accuracy on the test environment", titles, by_criterion)
 
 
 def _rows_of(table: Table, panels: Sequence[str]) -> list[tuple[str, list[Figure]]]:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import fedhpc
+from fedhpc.report.figures import Figure
 from fedhpc.report.published import CONDITIONS, published_mean
-from fedhpc.report.results import Cell, Figure, Row, Table
+from fedhpc.report.results import Cell, Row, Table
 from fedhpc.report.selection import Choice
 from fedhpc.report.sweep_notes import INCOMPLETE, missing_notes, remarks
 from fedhpc.report.sweeps import SweepResults
@@ -64,16 +65,15 @@ def _errors(found: SweepResults) -> Iterator[str]:
             yield "without ±: of one trial, or a mean over environments that do not have the same trials"
 
 
-def _counts(found: SweepResults, name: str | None = None, dataset: str | None = None) -> list[int]:
-    """The numbers of trials that there are behind a cell, ascending; of one criterion and dataset, or of all."""
-    names = found.tables if name is None else [name]
-    tables = (table for n in names for table in found.tables[n] if dataset in (None, table.dataset))
+def _counts(found: SweepResults, only: Table | None = None) -> list[int]:
+    """The numbers of trials that there are behind a cell, ascending; of one table, or of all."""
+    tables = [table for of_criterion in found.tables.values() for table in of_criterion] if only is None else [only]
     return sorted({c.figure.num_trials for table in tables for row in table.rows for c in row.cells} - {0})
 
 
-def _over(found: SweepResults, name: str, dataset: str) -> str:
+def _over(found: SweepResults, table: Table) -> str:
     """Words about the number of trials behind a table's cells, where not all tables have the same."""
-    counts = _counts(found, name, dataset)
+    counts = _counts(found, table)
     if len(_counts(found)) < 2 or not counts:
         return ""
     return (
@@ -90,11 +90,12 @@ def _tables(found: SweepResults, name: str) -> Iterator[tuple[str, list[list[str
         for row in table.rows:
             cells = (show(c.figure, bool(c.missing), found.compat) for c in row.cells)
             lines.append([row.algorithm, *cells, show(row.figure, bool(row.missing), found.compat)])
-        yield table.dataset + _over(found, name, table.dataset), lines
+        yield table.title + _over(found, table), lines
     means = found.averages[name]
     if len(means.datasets) > 1:
         lines = [["algorithm", *means.datasets, "mean"]]
-        missing = {(t.dataset, r.algorithm) for t in found.tables[name] for r in t.rows if r.missing}
+        own = [table for table in found.tables[name] if not table.held_out]
+        missing = {(t.dataset, r.algorithm) for t in own for r in t.rows if r.missing}
         for algorithm, figures in means.rows:
             marks = [(d, algorithm) in missing for d in means.datasets]
             cells = (show(f, mark, found.compat) for f, mark in zip(figures, marks, strict=True))
@@ -177,12 +178,14 @@ def csv_report(found: SweepResults) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     choice_keys = ["trial_seed", "test_accuracy", "validation_accuracy", "hparams_seed", "step", "run", "hparams"]
-    writer.writerow(["criterion", "dataset", "algorithm", "test_env", "environment", *choice_keys, "missing_trials"])
+    place_keys = ["criterion", "dataset", "algorithm", "test_env", "environment"]
+    writer.writerow([*place_keys, *choice_keys, "missing_trials", "held_out"])
     for name in found.criteria:
         for table, row, cell, label in cells(found, name):
             place = [name, table.dataset, row.algorithm, cell.test_env, label]
+            held_out = "+".join(map(str, table.held_out or (cell.test_env,)))
             for seed, choice in cell.choices.items() or [("", None)]:
-                writer.writerow([*place, seed, *_csv_choice(choice), len(cell.missing)])
+                writer.writerow([*place, seed, *_csv_choice(choice), len(cell.missing), held_out])
     return out.getvalue()
 
 
@@ -206,7 +209,7 @@ def explanations(found: SweepResults) -> Iterator[str]:
     repeat = found.sweep.draws_repeat
     for name, criterion in found.criteria.items():
         for table, row, cell, label in cells(found, name):
-            yield f"{row.algorithm} on {table.dataset}, test environment {label}, {criterion.title}:"
+            yield f"{row.algorithm} on {table.title}, test environment {label}, {criterion.title}:"
             yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
             if cell.defaults.num_trials and _draws(cell):
                 compat = found.compat

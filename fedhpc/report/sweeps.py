@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhpc.errors import ConfigError
+from fedhpc.report.held_out import held_out_tables
 from fedhpc.report.original import is_original_sweep, read_original
 from fedhpc.report.results import Averages, SweepRecords, Table, averages, tables
 from fedhpc.report.selection import Criterion, criteria
@@ -20,7 +21,7 @@ class SweepResults:
     Attributes:
         sweep: what they were made from.
         criteria: the criteria, by name, in order.
-        tables: by criterion.
+        tables: by criterion: of each dataset, then of environments that were held out together.
         averages: by criterion.
         compat: whether DomainBed's rules were followed.
     """
@@ -58,6 +59,9 @@ def results(sweep: SweepRecords, names: Sequence[str] | None = None, compat: boo
         compat: follow DomainBed's rules instead of ours (see `report.selection`).
     """
     chosen = criteria(names or sweep.criteria or None, compat)
-    found = {name: tuple(tables(sweep, criterion, name)) for name, criterion in chosen.items()}
+    found = {
+        name: (*tables(sweep, criterion, name), *held_out_tables(sweep, criterion, name))
+        for name, criterion in chosen.items()
+    }
     means = {name: averages(found[name], name, whole=not compat) for name in found}
     return SweepResults(sweep, chosen, found, means, compat)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedhpc.report.domainbed import original_figure, original_latex, original_tables, original_text
+from fedhpc.report.figures import Figure
 from fedhpc.report.names import ENVIRONMENTS, ours
-from fedhpc.report.results import Figure
 from fedhpc.report.selection import TrialRecords
 from fedhpc.report.sweeps import SweepResults, results
 from tests.golden.domainbed_cases import Case, parametrize
