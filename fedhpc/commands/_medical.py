@@ -127,7 +127,8 @@ def report_of(config: MedicalConfig, data: MedicalData) -> dict[str, Any]:
     """Who holds what when, for scenario.json; of clients of one environment each, which classes are there."""
     from fedhpc.commands._medical_clients import environment_classes
 
-    tree = {"data": data.digest, **scenario_tree(data.timeline, data.store.table)}
+    table = data.store.table
+    tree = {"data": data.digest, **scenario_tree(data.timeline, table, config.scenario.units(table))}
     if config.scenario.by_environment:
         tree["client_classes"] = [np.flatnonzero(known).tolist() for known in environment_classes(data)]
     return tree
@@ -213,13 +214,13 @@ class MedicalRun:
             engine.progress.evaluated = 0  # nothing is examined before training
         if not stage.reset or engine.progress.round != stage.first:
             return
-        vector = self.trainer.vector
+        vector, names = self.trainer.vector, head_names(self._model)
         reset_head(self._model, torch.Generator().manual_seed(derive(self._config.seed, "head", stage.task) % 2**63))
+        parts = [slice(slot.start, slot.stop) for slot in vector.layout if slot.name in names]
         if engine.server is not None:
-            for slot in vector.layout:
-                if slot.name in head_names(self._model):
-                    part = slice(slot.start, slot.stop)
-                    engine.server.vectors["weights"][part] = vector.weights[part].to("cpu", torch.float64)
+            for part in parts:
+                engine.server.vectors["weights"][part] = vector.weights[part].to("cpu", torch.float64)
+        engine.forget(parts)
 
     def _prepare(self, stage: Stage) -> None:
         """Set the trainer to a stage: which parameters move, and which batches they see."""

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     store = open_store(config.data.dataset, config.data.root)
     values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
     timeline = config.scenario.timeline(store.table, config.seed).named(values)
-    tree = {"data": fingerprint(store), **scenario_tree(timeline, store.table)}
+    tree = {"data": fingerprint(store), **scenario_tree(timeline, store.table, config.scenario.units(store.table))}
     text = text_table(tree)
     print(json.dumps(tree, indent=1) if args.json else text, end="\n" if args.json else "")
     if args.out is None:

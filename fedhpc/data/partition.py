@@ -14,6 +14,7 @@ import numpy as np
 
 from fedhpc.data.schema import SPLITS, UNASSIGNED
 from fedhpc.data.table import SampleTable
+from fedhpc.data.units import UNIT, owned_by_several
 from fedhpc.errors import ConfigError
 from fedhpc.seeding import generator
 
@@ -110,7 +111,23 @@ def assemble(
         return tuple(np.sort(np.asarray(p, dtype=np.int64)) for p in parts)
 
     used = sum(map(len, train)) + sum(map(len, test))
-    return Partition(tidy(train), tidy(test), table.num_samples - used, tuple(notes)).check()
+    told = (*notes, *_shared_units(table, train, test))
+    return Partition(tidy(train), tidy(test), table.num_samples - used, told).check()
+
+
+def _shared_units(table: SampleTable, train: Sequence[np.ndarray], test: Sequence[np.ndarray]) -> list[str]:
+    """A note where units (patients) are divided between clients, or between training and tests."""
+    if UNIT not in table.attributes:
+        return []
+    units = table.attributes[UNIT]
+    several = owned_by_several(list(zip(train, test, strict=True)), units)
+    both = owned_by_several([train, test], units)
+    if not several and not both:
+        return []
+    return [
+        f"{several} units (patients) have samples with more than one client, {both} both for training and for tests: "
+        "this partition divides samples; partition.kind by_environment and medical scenarios keep units whole"
+    ]
 
 
 def train_test(

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedhpc.data.partition import Partition
 from fedhpc.data.table import SampleTable
+from fedhpc.data.units import owned_by_several
 from fedhpc.errors import ConfigError
 
 Tasks = tuple[tuple[np.ndarray, ...], ...]
@@ -104,15 +105,15 @@ class Timeline:
         found["test in hold-out"] = len(np.intersect1d(_flat(self.test), self.holdout))
         return found
 
-    def shared_units(self, units: np.ndarray) -> int:
-        """How many units (patients, lesions) have training samples in more than one client.
+    def shared_units(self, units: np.ndarray, parts: Sequence[str] = ("train",)) -> int:
+        """How many units (patients, lesions) have samples of some parts in more than one client.
 
         Args:
             units: int [num_samples] unit of each sample; negative is "its own unit".
+            parts: of `PARTS`.
         """
-        owners = [np.unique(units[np.concatenate(tasks)]) for tasks in self.train]
-        values, times = np.unique(np.concatenate([*owners, np.zeros(0, np.int64)]), return_counts=True)
-        return int((times[values >= 0] > 1).sum())
+        held = [[rows for part in parts for rows in getattr(self, part)[c]] for c in range(self.num_clients)]
+        return owned_by_several(held, units)
 
     def check_sizes(self, min_client: int, min_task: int) -> Timeline:
         """Return self if every client and every task of a client has enough training and test samples.

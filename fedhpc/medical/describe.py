@@ -12,8 +12,8 @@ from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.report.ltr import imbalance_factor
 
 
-def scenario_tree(timeline: Timeline, table: SampleTable) -> dict[str, Any]:
-    """Everything that can be counted, as plain values for JSON."""
+def scenario_tree(timeline: Timeline, table: SampleTable, units: np.ndarray) -> dict[str, Any]:
+    """Everything that can be counted, as plain values for JSON; `units` int64 [num_samples] (`Scenario.units`)."""
     return {
         "clients": timeline.num_clients,
         "tasks": timeline.num_tasks,
@@ -29,6 +29,10 @@ def scenario_tree(timeline: Timeline, table: SampleTable) -> dict[str, Any]:
         },
         "unused": dict(timeline.unused),
         "duplicates": timeline.duplicates(),
+        "shared_units": {
+            "train": timeline.shared_units(units),
+            "all parts": timeline.shared_units(units, PARTS),
+        },
         "notes": list(timeline.notes),
     }
 
@@ -77,6 +81,9 @@ def _totals(tree: dict[str, Any]) -> list[str]:
     lines[0] += f", hold-out {tree['holdout']['num']}"
     lines += [f"not used: {count} of {reason}" for reason, count in tree["unused"].items()] or ["not used: none"]
     lines += [f"used more than once: {count} ({part})" for part, count in tree["duplicates"].items() if count]
+    shared = tree["shared_units"]
+    several = [f"units in several clients: {count} ({part})" for part, count in shared.items() if count]
+    lines += several or ["units in several clients: none"]
     return lines + [f"note: {note}" for note in tree["notes"]]
 
 

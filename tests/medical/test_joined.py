@@ -15,11 +15,14 @@ from fedhpc.commands import _medical
 from fedhpc.config import read_yaml
 from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.partition import TEST, TRAIN
+from fedhpc.data.partitions.by_environment import ByEnvironment
 from fedhpc.data.prepare import prepare, verify
 from fedhpc.data.shards import ShardStore
+from fedhpc.data.timeline import PARTS
 from fedhpc.data.writer import ShardWriter
 from fedhpc.errors import ConfigError, DatasetError
 from fedhpc.medical.config import load_medical
+from fedhpc.medical.scenarios.naive import Naive
 from tests.conftest import REPOSITORY
 from tests.medical.test_carried import Ran
 
@@ -112,6 +115,34 @@ def test_a_run_says_which_data_it_had_wherever_they_lie_and_are_held(folder: Pat
     assert told == [fingerprint(ShardStore.open(folder / "out"))] * 2
 
 
+def test_patients_of_two_folders_are_the_same_where_that_is_said(folder: Path) -> None:
+    """Then each belongs to the folder with most of its images, as with sites of one dataset."""
+    digits = ShardStore.open(folder / "medical_digits")
+    names, others = digits.manifest.attributes["unit"]["values"], [f"other{i}" for i in range(20)]
+    with ShardWriter(
+        folder / "again", name="again", classes=("few",), environments=("x",), shape=(8, 8, 1), expected=50,
+        pixel_max=16, attributes={"unit": (*names, *others), "age": None},
+    ) as writer:  # fmt: skip
+        for i in range(50):  # four images of the first patient, who has three digits; at most three of nine more
+            unit = others[i % 20] if i >= 30 else names[0] if i < 4 else names[1 + i % 9]
+            image = np.full((8, 8, 1), i % 16, np.uint8)
+            writer.add(image, label=0, environment=0, path=str(i), attributes={"unit": unit, "age": 50.0})
+    for same in ("", "same_units: [medical_digits, again]"):
+        (folder / "both.yaml").write_text(f"folders: [medical_digits, again]\ngroups: [age, age]\n{same}\n")
+        manifest = prepare("joined", folder / "both.yaml", folder / f"both-{bool(same)}")
+        table = ShardStore.open(folder / f"both-{bool(same)}").table
+        units = table.attributes["unit"]
+        assert len(np.unique(units)) == len(manifest.attributes["unit"]["values"]) == len(names) + (20 if same else 30)
+        timeline = Naive(clients=3, by_environment=True, mixed=False, tasks=1, groups=("group",)).timeline(table, 0)
+        assert timeline.shared_units(units, PARTS) == 0
+        told = [note for note in timeline.notes if "10 units have samples in several environments" in note]
+        assert len(told) == bool(same)
+    assert timeline.unused["units in several environments: in another environment than most of their unit"] == 29
+    partition = ByEnvironment().split(table, 0)
+    owners = [set(units[np.concatenate(rows)].tolist()) for rows in zip(partition.train, partition.test, strict=True)]
+    assert not owners[0] & owners[1]
+
+
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
     for words in (["--scenario.by_environment", "false"], ["--recipe.head", "shared"]):
         with pytest.raises(ConfigError, match=r"recipe\.classes:? environment needs"):
@@ -122,6 +153,7 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
         ("folders: [small]", "two or more"),
         ("folders: [small, medical_digits]\ngroups: [age, skin]", "no attribute 'skin'"),
         ("folders: [small, medical_digits]\ngroups: [age]", "names 1 attributes for 2 folders"),
+        ("folders: [small, medical_digits]\nsame_units: [small, digits]", "same_units must name two or more of small"),
     ):
         (folder / "bad.yaml").write_text(text)
         with pytest.raises(DatasetError, match=told):

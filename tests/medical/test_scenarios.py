@@ -145,7 +145,7 @@ def test_an_environment_without_a_split_gets_one_and_a_unit_stays_in_one_part() 
     ):
         table = SampleTable(TABLE.labels, apart, split.astype(np.uint8), TABLE.attributes, ("a", "b", "c"), ("x", "y"))
         timeline = make("naive", table, clients=4, by_environment=True)
-        assert timeline.notes == (f"the dataset stores {told} of the units are for tests",)
+        assert timeline.notes[-1] == f"the dataset stores {told} of the units are for tests"
         assert set(apart[timeline.holdout].tolist()) == {0, 1}
         assert used(timeline) == table.num_samples
 
@@ -194,7 +194,8 @@ def test_a_dataset_without_a_split_is_divided_by_patients() -> None:
         ({"clients": 10, "min_task_size": 60}, "task 1 has .* train samples.*min_task_size is 60"),
         ({"groups": ("agee",)}, "no attribute 'agee'.*did you mean 'age'"),
         ({"edges": (200,)}, "two groups"),
-        ({"unit": "patient"}, "scenario.unit: the dataset has no attribute 'patient'"),
+        ({"unit": "patient"}, "scenario.unit: 'patient' is no attribute of the dataset; its categories are sex, unit"),
+        ({"unit": "age"}, "scenario.unit: 'age' is a number, no category"),
         ({"clients": 3, "kinds": ("balanced", "only:7", "spare")}, "names group 7, groups are 0 to 1"),
     ],
 )

@@ -30,6 +30,7 @@ class JoinedSpec(Section):
     folders: Annotated[tuple[str, ...], "prepared datasets of one image size, relative to this file"]
     groups: Annotated[tuple[str, ...], "of each, the attribute whose values are its groups; empty: one group"] = ()
     edges: Annotated[tuple[float, ...], "where numbers (ages) are cut into groups"] = (60.0,)
+    same_units: Annotated[tuple[str, ...], "folders (last parts) that name their units alike, and share some"] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,6 +39,9 @@ class JoinedSpec(Section):
             raise ConfigError(f"folders must be two or more of different names, got {list(self.folders)}")
         if self.groups and len(self.groups) != len(names):
             raise ConfigError(f"groups names {len(self.groups)} attributes for {len(names)} folders")
+        strange = [name for name in self.same_units if name not in names]
+        if strange or len(self.same_units) == 1:
+            raise ConfigError(f"same_units must name two or more of {', '.join(names)}, got {list(self.same_units)}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ class Joined:
         classes: list[str] = []
         for number, (name, store) in enumerate(zip(names, stores, strict=True)):
             group = spec.groups[number] if spec.groups else None
-            items += _items(store, name, number, len(classes), _groups(store, name, group, spec.edges))
+            place = name if name not in spec.same_units else "+".join(spec.same_units)
+            items += _items(store, name, number, len(classes), _groups(store, name, group, spec.edges), place)
             classes += [f"{name}/{label}" for label in store.manifest.classes]
         units = sorted({str(item.attributes["unit"]) for item in items})
         groups = sorted({str(item.attributes["group"]) for item in items} - {"None"})
@@ -79,11 +84,14 @@ class Joined:
         )
 
 
-def _items(store: ShardStore, name: str, number: int, offset: int, groups: list[str | None]) -> list[RawItem]:
-    """One folder's samples; without units each sample is its own."""
+def _items(
+    store: ShardStore, name: str, number: int, offset: int, groups: list[str | None], place: str
+) -> list[RawItem]:
+    """One folder's samples; without units each sample is its own, and `place` is where units are told apart by name."""
     table = store.table
     codes = table.attributes.get("unit", np.full(table.num_samples, -1))
-    units = [f"{name}/{f'unit {c}' if c >= 0 else f'sample {i}'}" for i, c in enumerate(codes.tolist())]
+    texts = store.manifest.attributes.get("unit", {}).get("values", ())
+    units = [f"{place}/{texts[c]}" if c >= 0 else f"{name}/sample {i}" for i, c in enumerate(codes.tolist())]
     split = table.split
     if (split == UNASSIGNED).all():
         split = three_parts(units, _REST)

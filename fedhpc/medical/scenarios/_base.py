@@ -12,6 +12,7 @@ import numpy as np
 from fedhpc.config import Limits, Section
 from fedhpc.data.table import SampleTable
 from fedhpc.data.timeline import Timeline
+from fedhpc.data.units import UNIT, units_of
 from fedhpc.errors import ConfigError
 from fedhpc.medical.apportion import near_equal, whole_table
 from fedhpc.medical.counting import fractions
@@ -39,7 +40,8 @@ class Scenario(Section):
     edges: Annotated[tuple[float, ...], "where numbers (ages) are cut; empty: 60, in compat 59"] = ()
     task_edges: Annotated[tuple[float, ...], "the same for task_attribute; empty: 20, 40, 60, 80, or 19..79"] = ()
     missing: Annotated[Literal["drop", "group"], "samples that lack an attribute: leave out, or a group"] = "drop"
-    unit: Annotated[str, "attribute that is never divided between clients; '': the sample itself"] = "unit"
+    unit: Annotated[str, "attribute that is never divided between clients; '': the sample itself"] = UNIT
+    divided_units: Annotated[Literal["home", "refuse"], "units in several sites or parts: keep most, or stop"] = "home"
     mixed: Annotated[bool, "clients of several kinds; false: slices of equal size and mix"] = True
     balanced: Annotated[float, _SHARE, "share of clients with equal groups"] = 0.2
     spare: Annotated[float, _SHARE, "share of clients that get what the others left"] = 0.2
@@ -145,13 +147,10 @@ class Scenario(Section):
         """Unit of every sample: int64 [num_samples], distinct where a sample has none.
 
         Raises:
-            ConfigError: the dataset does not have the attribute that was asked for.
+            ConfigError: the dataset does not have the attribute that was asked for, or it is a number.
         """
-        own = np.arange(table.num_samples, dtype=np.int64)
-        if not self.unit or (self.unit == "unit" and "unit" not in table.attributes):
-            return own
-        codes, num = codes_of(table, self.unit, (), "unit")
-        return np.where(codes < 0, num + own, codes)
+        units = units_of(table, self.unit, "scenario.unit")
+        return np.arange(table.num_samples, dtype=np.int64) if units is None else units
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:

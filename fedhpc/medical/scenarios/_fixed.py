@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedhpc.data.partition import HOLDOUT, TEST, TRAIN, VALIDATION
 from fedhpc.data.table import SampleTable
 from fedhpc.data.timeline import Timeline
+from fedhpc.data.units import assign_units, of_units
 from fedhpc.errors import ConfigError
 from fedhpc.medical.apportion import largest_remainder
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.kinds import SPARE, group_shares
 from fedhpc.medical.scenarios._base import Scenario, stream
 from fedhpc.medical.scenarios._local_tests import Dealt, cut_tasks
-from fedhpc.medical.scenarios._units import assign_units, of_units
+from fedhpc.medical.scenarios._parts import find_parts
 
 RESERVE_TO_SKEWED = 0.3
 """Share of what the larger groups have beyond the smallest that goes to other than spare clients."""
@@ -25,9 +24,10 @@ RESERVE_TO_SKEWED = 0.3
 def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timeline:
     """See `Scenario.timeline`."""
     units = scenario.units(table)
-    whole, notes = _parts(scenario, table, units, seed)
-    parts = {name: scenario.chosen(table, rows, units, seed) for name, rows in whole.items()}
-    unused = Counter({f"{name}: beyond the scenario": len(whole[name]) - len(parts[name]) for name in whole})
+    whole = find_parts(scenario, table, units, seed)
+    parts = {name: scenario.chosen(table, rows, units, seed) for name, rows in whole.rows.items()}
+    unused = whole.unused
+    unused.update({f"{name}: beyond the scenario": len(whole.rows[name]) - len(parts[name]) for name in parts})
     groups = scenario.find_groups(table, parts["train"])
     for name in ("train", "validation", "test"):
         known = parts[name][groups.ids[parts[name]] >= 0]
@@ -60,65 +60,9 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
         groups.ids,
         groups.names,
         {reason: count for reason, count in unused.items() if count},
-        tuple(notes),
+        tuple(whole.notes),
     )
     return timeline.check_sizes(scenario.min_client_size, scenario.min_task_size)
-
-
-def _parts(
-    scenario: Scenario, table: SampleTable, units: np.ndarray, seed: int
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Training, validation, test and hold-out samples: as stored, else by whole units.
-
-    With `by_environment`, what an environment's stored split lacks is made for that environment: of joined datasets
-    one can have validation samples and the other none.
-    """
-    codes, notes = table.split.astype(np.int64), []
-    places = table.environment if scenario.by_environment else np.zeros(table.num_samples, dtype=np.int64)
-    homes = _of_first_sample(places, units)
-
-    def lacking(code: int) -> np.ndarray:
-        return ~np.isin(places, places[codes == code])
-
-    def some(among: np.ndarray, fraction: float, name: str) -> np.ndarray:
-        """Indices of the samples of a random share of the units of each environment."""
-        chosen = [np.zeros(0, dtype=np.int64)]
-        for place in np.unique(homes[among]).tolist():
-            there = np.unique(units[among & (homes == place)])
-            rng = stream(seed, name, place) if scenario.by_environment else stream(seed, name)
-            chosen.append(rng.permutation(there)[: round(fraction * len(there))])
-        return np.flatnonzero(among & np.isin(units, np.concatenate(chosen)))
-
-    none = lacking(TRAIN) | lacking(TEST)
-    if none.any():
-        codes[none] = TRAIN
-        codes[some(none, scenario.test_fraction, "test")] = TEST
-        where = f" of {', '.join(_environments(table, places[none]))}" if not none.all() else ""
-        notes.append(f"the dataset stores no split{where}: {scenario.test_fraction:g} of the units are for tests")
-    codes[some((codes == TRAIN) & lacking(VALIDATION), scenario.validation_fraction, "validation")] = VALIDATION
-    if scenario.holdout == "disjoint":
-        codes[some((codes == TEST) & lacking(HOLDOUT), scenario.holdout_fraction, "holdout")] = HOLDOUT
-    names = {"train": TRAIN, "validation": VALIDATION, "test": TEST, "holdout": HOLDOUT}
-    parts = {name: np.flatnonzero(codes == code) for name, code in names.items()}
-    if scenario.holdout == "test":
-        parts["holdout"] = np.union1d(parts["holdout"], parts["test"])
-        notes.append("the hold-out holds the clients' test samples, too (scenario.holdout: test)")
-    inside = [np.unique(units[rows]) for name, rows in parts.items() if name != "holdout"]
-    shared = len(np.concatenate(inside)) - len(np.unique(np.concatenate(inside)))
-    if shared:
-        notes.append(f"{shared} units have samples in more than one part of the stored split")
-    return parts, notes
-
-
-def _of_first_sample(places: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Environment of the first sample of each sample's unit: a unit of two environments is drawn in one only."""
-    _, first, unit = np.unique(units, return_index=True, return_inverse=True)
-    found: np.ndarray = places[first][unit]
-    return found
-
-
-def _environments(table: SampleTable, places: np.ndarray) -> list[str]:
-    return [table.environment_names[place] for place in np.unique(places)]
 
 
 def _train_clients(

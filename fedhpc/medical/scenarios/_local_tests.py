@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhpc.data.table import SampleTable
+from fedhpc.data.units import assign_units, of_units
 from fedhpc.medical.apportion import near_equal, whole_table
 from fedhpc.medical.counting import fractions
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.scenarios._base import Scenario, stream
-from fedhpc.medical.scenarios._units import assign_units, of_units
 
 Tasks = tuple[np.ndarray, ...]
 
