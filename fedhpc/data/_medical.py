@@ -13,7 +13,7 @@ import numpy as np
 from fedhpc.data._demographics import SEXES, parse_age, parse_sex
 from fedhpc.data._files import FileTree
 from fedhpc.data._images import EXTENSIONS, decode
-from fedhpc.data._tables import Table
+from fedhpc.data._tables import Table, is_missing
 from fedhpc.data._units import three_parts
 from fedhpc.data.schema import UNASSIGNED, BadFile, shown
 from fedhpc.data.sources.base import RawDataset, RawItem
@@ -88,6 +88,13 @@ class Intake:
         """Note a row that is wrong."""
         self.bad.append(BadFile(line if isinstance(line, str) else f"{self.table}:{line}", reason))
 
+    def unit(self, text: str, prefix: str = "") -> str:
+        """Name of a row's unit; empty, and counted, where the table does not tell it."""
+        if is_missing(text):
+            self.unknown["unit (patient, lesion) not known, the image is its own"] += 1
+            return ""
+        return prefix + text
+
     def demographics(
         self, age: str | None, sex: str | None, coding: Mapping[str, str] | None = None
     ) -> Attributes | None:
@@ -159,12 +166,10 @@ class Intake:
         kept = []
         for same in rows.values():
             first = same[0]
-            different = [
-                s for s in same[1:] if (s.label, s.unit, s.attributes) != (first.label, first.unit, first.attributes)
-            ]
-            if different:
+            differ = next((what for other in same[1:] if (what := _differ(first, other))), "")
+            if differ:
                 lines = ", ".join(str(s.line) for s in same)
-                self.refuse(first.line, f"{shown(first.path)} has other labels or demographics in lines {lines}")
+                self.refuse(first.line, f"{shown(first.path)} has other {differ} in lines {lines}")
                 continue
             if len(same) > 1:
                 self.dropped["the same row again"] += len(same) - 1
@@ -200,6 +205,13 @@ class Intake:
         """What was left out or is not known, with counts."""
         dropped = [f"{self.table}: {n} rows left out: {reason}" for reason, n in sorted(self.dropped.items()) if n]
         return dropped + [f"{self.table}: {n} rows kept: {reason}" for reason, n in sorted(self.unknown.items()) if n]
+
+
+def _differ(a: Sample, b: Sample) -> str:
+    """In what two rows of one image contradict each other; empty if they do not."""
+    if (a.label, a.unit, a.attributes) != (b.label, b.unit, b.attributes):
+        return "labels or demographics"
+    return "splits or sites" if (a.split, a.environment) != (b.split, b.environment) else ""
 
 
 class Finder:

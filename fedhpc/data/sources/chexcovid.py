@@ -41,10 +41,15 @@ class Chexcovid:
         covid = _covid_samples(tree, require_file(tree, raw, self.name, "metadata.csv"))
         others = _chexpert.chexpert_samples(tree, chexpert_path)
         for intake in (covid, others):
-            codes = three_parts([sample.unit for sample in intake.samples], 0.2)
+            codes = three_parts([sample.unit or sample.path for sample in intake.samples], 0.2)
             for sample, code in zip(intake.samples, codes, strict=True):
                 sample.split = int(code)
-        kept = _thinned(others.samples, Counter(s.split for s in covid.samples))
+        wanted = Counter(s.split for s in covid.samples)
+        kept = _thinned(others.samples, wanted)
+        if len(kept) < OTHERS_PER_COVID * wanted.total():
+            others.notes.append(
+                f"{chexpert_path}: {len(kept)} X-rays for {wanted.total()} of COVID-19, not {OTHERS_PER_COVID} for each"
+            )
         others.dropped[f"beyond {OTHERS_PER_COVID} per COVID X-ray"] += len(others.samples) - len(kept)
         others.samples = kept
         both = Intake(self.name)
@@ -68,7 +73,7 @@ def _covid_samples(tree: FileTree, path: str) -> Intake:
         attributes = intake.demographics(cells[age], cells[sex])
         if attributes is not None:
             attributes["view"] = cells[view]
-            unit = f"covid-{cells[patient]}"
+            unit = intake.unit(cells[patient], "covid-")
             intake.samples.append(Sample(row.line, folder + cells[file], 2, unit, 1, attributes=attributes))
     if other == len(table.rows):
         seen = Counter(row.cells[finding] for row in table.rows).most_common(3)

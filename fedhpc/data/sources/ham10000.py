@@ -56,7 +56,7 @@ class Ham10000:
                 attributes["localization"] = cells[place] or None
             name = os.path.splitext(cells[image])[0] + ".jpg"
             where = sites.index(cells[site]) if site is not None else 0
-            unit = cells[lesion]
+            unit = intake.unit(cells[lesion])
             intake.samples.append(Sample(row.line, name, CLASSES.index(label), unit, where, attributes=attributes))
         return intake
 

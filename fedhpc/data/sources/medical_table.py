@@ -20,6 +20,8 @@ from fedhpc.errors import ConfigError, DatasetError
 
 SPEC = "medical_table.yaml"
 _FLAGS = {"1": 1, "0": 0, "-1": -1}
+_OWN_KEYS = ("age", "sex", "unit")
+"""Attributes that a dataset has by the keys of these names."""
 Policy = Literal["zero", "one", "drop"]
 
 
@@ -46,6 +48,12 @@ class TableSpec(Section):
     attributes: Annotated[tuple[str, ...], "further columns to keep, as categories"] = ()
     unknown: Annotated[Literal["keep", "drop"], "rows whose age or sex is not known"] = "keep"
     test_fraction: Annotated[float, Limits(above=0, below=1), "share of the units for validation and test"] = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        taken = [name for name in self.attributes if name in _OWN_KEYS]
+        if taken:
+            raise ConfigError(f"attributes names {', '.join(taken)}; use the key of that name instead")
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ def _samples(table: Table, spec: TableSpec, classes: tuple[str, ...], places: tu
                 row.line,
                 spec.pattern.replace("{}", cells["path"]),
                 label,
-                cells.get("unit", ""),
+                intake.unit(cells["unit"]) if "unit" in cells else "",
                 places.index(cells["environment"]) if "environment" in cells else 0,
                 split,
                 attributes,
