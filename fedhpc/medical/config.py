@@ -35,6 +35,12 @@ class MedicalConfig(RunConfig):
         if self.cohort.size is not None or self.cohort.fraction is not None:
             raise ConfigError("cohort has no place in a medical run: every client with samples of a task takes part")
         self._check_averaging()
+        head = self.recipe.head_stage(self.rounds)
+        if head is not None and head.first_round is not None and not 0 < head.first_round < self.rounds:
+            raise ConfigError(
+                f"rounds is {self.rounds}: recipe {self.recipe_name} ends each task with rounds of the classifier "
+                "alone, so it needs at least 2"
+            )
         own = self.recipe.own_weights and self.scenario.by_environment
         if self.recipe.classes == "environment" and not own:
             raise ConfigError(

@@ -13,7 +13,7 @@ from fedhpc.data.timeline import Timeline
 from fedhpc.federated.records import Sink
 from fedhpc.federated.state import Progress
 from fedhpc.medical.scores import Moment, task_records
-from fedhpc.report.ltr import cross_entropy
+from fedhpc.report.ltr import cross_entropy, predicted
 from fedhpc.train.evaluate import Counts
 from fedhpc.train.local import LocalTrainer
 
@@ -79,7 +79,7 @@ class TaskExam:
                 continue
             scores, labels = logits[np.searchsorted(asked, rows)], self._labels[rows]
             loss = cross_entropy(scores, labels) * len(rows)
-            found.append((client, Counts(int((scores.argmax(1) == labels).sum()), len(rows), loss)))
+            found.append((client, Counts(int((predicted(scores) == labels).sum()), len(rows), loss)))
         return found
 
     def _by_client(self, answers: Sequence[Any]) -> dict[int, Answer]:

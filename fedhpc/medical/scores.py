@@ -49,7 +49,7 @@ def task_records(
         task: number of the evaluated task.
     """
     num_classes = logits.shape[1]
-    counts = ltr.Counts.of(logits.argmax(1), labels, groups, num_classes, num_groups)
+    counts = ltr.Counts.of(ltr.predicted(logits), labels, groups, num_classes, num_groups)
     shares = ltr.softmax(logits)
     area, _ = ltr.auc(shares, labels)
     values = {

@@ -95,6 +95,14 @@ def mean_present(values: np.ndarray) -> float:
     return float(there.mean()) if len(there) else math.nan
 
 
+def predicted(logits: np.ndarray) -> np.ndarray:
+    """Class of the highest score (the first of equal ones), -1 where a score is not a number: int64 [N].
+
+    To `argmax` a NaN is the highest, so that a diverged model would seem to predict the first class.
+    """
+    return np.where(np.isnan(logits).any(1), -1, logits.argmax(1))
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Class probabilities float64 [N, C]."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
@@ -125,6 +133,8 @@ def auc(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, str]:
     present = np.unique(labels)
     if len(present) < 2:
         return math.nan, "one class only" if len(present) else "no samples"
+    if np.isnan(probabilities).any():
+        return math.nan, "scores that are not numbers"
     if probabilities.shape[1] == 2:
         return binary_auc(probabilities[:, 1], labels == 1), ""
     areas = []
@@ -146,12 +156,12 @@ def per_class_auc(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def binary_auc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Probability that a positive sample scores above a negative one, ties half; NaN without both kinds.
+    """Probability that a positive sample scores above a negative one, ties half; NaN without both kinds of numbers.
 
     The same as scikit-learn's `roc_auc_score`, about ten times faster on the small tasks that fill a scores matrix.
     """
     num, others = int(positive.sum()), int((~positive).sum())
-    if not num or not others:
+    if not num or not others or np.isnan(scores).any():
         return math.nan
     _, where, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2

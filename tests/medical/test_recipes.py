@@ -75,6 +75,7 @@ def test_a_config_survives_its_own_yaml() -> None:
         (("--recipe.head", "own", "--algorithm.name", "feddyn", "--local.momentum", "0"), "weights of their own"),
         (("--local.objective", "batch_mixup"), "brings its own"),
         (("--cohort.size", "2"), "cohort"),
+        (("--recipe.name", "crt", "--rounds", "1"), "crt ends each task with rounds of the classifier alone"),
     ],
 )
 def test_wrong_medical_settings_are_refused(options: tuple[str, ...], told: str) -> None:

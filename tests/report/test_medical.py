@@ -124,6 +124,16 @@ def test_records_name_classes_and_groups_and_leave_absent_ones_open() -> None:
     assert found["absent_classes"].value == 1
 
 
+def test_a_diverged_model_is_right_nowhere() -> None:
+    """To argmax a NaN is the largest, so that it would be right about the first class."""
+    logits, labels = np.full((4, 2), np.nan), np.array([0, 0, 1, 1])
+    found = {r.what: r.value for r in task_records(Moment(1, 1.0, "m"), logits, labels, labels, 2, None, None)}
+    assert found["holdout_accuracy"] == found["holdout_ltr"] == found["holdout_group_accuracy_0"] == 0
+    for what in ("holdout_auc", "holdout_loss", "holdout_class_auc_0"):
+        assert found[what] is None or math.isnan(found[what])
+    assert ltr.auc(ltr.softmax(logits), labels)[1] == "scores that are not numbers"
+
+
 def test_confidence_interval_of_known_numbers() -> None:
     mean, low, high = ltr.confidence_interval([1.0, 2.0, 3.0])
     assert mean == 2.0

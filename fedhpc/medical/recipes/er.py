@@ -17,7 +17,7 @@ class Replay(Recipe):
     """Each step joins samples of the current task and of the client's memory (Chaudhry et al., 2019).
 
     With `whole: total` a batch stays as large as without memory; `added` puts the memory's samples on top, so that
-    steps cost more from the second task on, as in the original (with `memory: null` and `share: 1`).
+    steps cost more from the second task on, as in the original (with `capacity: null` and `share: 1`).
     """
 
     title: ClassVar[str] = "F-ER"
