@@ -81,6 +81,38 @@ def compare_stored(folder: Path, config: RunConfig) -> None:
         raise ConfigError(f"{folder}: holds a run of another configuration ({shown}{more}); choose another --out")
 
 
+def without_last_root(options: Sequence[str]) -> list[str] | None:
+    """Options without the last `--data.root`, which is the one that counts; None where there is none."""
+    places = [at for at, word in enumerate(options) if word.partition("=")[0] == "--data.root"]
+    if not places:
+        return None
+    last = places[-1]
+    return [*options[:last], *options[last + (1 if "=" in options[last] else 2) :]]
+
+
+def before_copy(path: str, options: Sequence[str], config: RunConfig) -> RunConfig:
+    """A run's configuration with the folder that its data were copied from, in place of this job's copy.
+
+    A job that stages its data adds `--data.root COPY` to the command. What the run's directory keeps must be of use
+    when the copy is gone, and on other nodes.
+
+    Args:
+        path: of the configuration.
+        options: of the command.
+        config: what they make.
+    """
+    rest = without_last_root(options)
+    if rest is None:
+        return config
+    from fedhpc.sweep.stored import same_data  # numpy
+
+    try:
+        before = load_run(path, rest)
+    except ConfigError:
+        return config  # without the option there is no configuration
+    return before if same_data(before.data.root, config.data.root) else config
+
+
 def _value(tree: Any, key: str) -> Any:
     for part in key.split("."):
         tree = tree.get(part) if isinstance(tree, dict) else None

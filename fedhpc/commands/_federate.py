@@ -15,8 +15,8 @@ from fedhpc.config import RunConfig
 from fedhpc.errors import DONE, STOPPED_EARLY, FedhpcError
 from fedhpc.report.studies import FAILED as FAILED_FILE
 from fedhpc.report.studies import resume_command
-from fedhpc.runs.rundir import CONFIG, ENVIRONMENT, InUseError, RunDirectory, write_atomically
 from fedhpc.runs.rundir import DONE as DONE_FILE
+from fedhpc.runs.rundir import ENVIRONMENT, InUseError, RunDirectory, write_atomically
 
 if TYPE_CHECKING:
     from fedhpc.comm.device import Pinning
@@ -32,7 +32,14 @@ BUSY = -1
 
 
 def federate(
-    session: Session, config: RunConfig, path: Path, *, resume: bool, show_ranks: bool = True, skip_busy: bool = False
+    session: Session,
+    config: RunConfig,
+    path: Path,
+    *,
+    resume: bool,
+    kept: RunConfig | None = None,
+    show_ranks: bool = True,
+    skip_busy: bool = False,
 ) -> int:
     """Run one federation in a run directory; collective. Returns the exit code.
 
@@ -41,13 +48,14 @@ def federate(
         config: the checked configuration, the same on every rank.
         path: the run directory.
         resume: go on with the run it holds, if it holds one.
+        kept: on root: the configuration that the directory keeps, where it is not this job's; see `before_copy`.
         show_ranks: print the table of ranks.
         skip_busy: return `BUSY` for a directory in use instead of raising.
 
     Raises:
         AgreedError: the directory, the data or the run is at fault; on every rank.
     """
-    directory = RunDirectory(path)
+    directory = RunDirectory(path, (kept or config).to_yaml())
     with session.patience("opening the run directory"):
         state = _open_directory(session, directory, config, resume, skip_busy)
         if state == "busy":
@@ -143,8 +151,8 @@ def _federation(
     with clock.phase("build model"):
         model, notes = build.build_model(world, config, data.store, device)
         trainer, cohorts = session.together(lambda: build.build_training(config, model, data))
-    if world.is_root:  # from here on the directory holds a run: mistakes that show earlier do not occupy it
-        write_atomically(directory.path / CONFIG, config.to_yaml())
+    if world.is_root:
+        directory.begin()  # not earlier: mistakes that show before do not occupy the directory
         directory.write_json("partition.json", build.partition_report(data))
         for note in [*notes, *data.partition.notes, *build.unused_settings(config)]:
             session.warn(note)

@@ -9,7 +9,7 @@ from fedhpc.commands import _medical
 from fedhpc.commands._session import Session
 from fedhpc.errors import DatasetError
 from fedhpc.medical.config import MedicalConfig
-from fedhpc.runs.rundir import CONFIG, RunDirectory, write_atomically
+from fedhpc.runs.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from fedhpc.federated.engine import Engine
@@ -31,7 +31,7 @@ def federation(
         model, notes = build.build_model(world, config, data.store, device)
         run = _medical.build_run(world, config, data, model, device)
     if world.is_root:
-        write_atomically(directory.path / CONFIG, config.to_yaml())
+        directory.begin()
         directory.write_json("scenario.json", _medical.report_of(config, data))
         _note_contrast(session, config, directory, data)
         for note in [*notes, *_medical.unused_settings(config, data)]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fedhpc.commands._configs import load_run
+from fedhpc.commands._configs import load_run, without_last_root
 from fedhpc.config import PlannedRun, plan_study
 from fedhpc.errors import FedhpcError
 from fedhpc.report.collect import CONFIG, DONE, STUDY
@@ -50,16 +50,13 @@ def without_copy(
 ) -> tuple[Sequence[str], Sequence[PlannedRun]]:
     """A command's options and plan with the folder that the data were copied from, in place of this job's copy.
 
-    A job that stages its data adds `--data.root COPY` to the command. What the study's directory keeps must be of use
-    when the copy is gone, and on other nodes.
+    For what the study's directory keeps; see `before_copy`.
     """
-    places = [at for at, word in enumerate(options) if word.partition("=")[0] == "--data.root"]
-    if not places:
+    rest = without_last_root(options)
+    if rest is None:
         return options, planned
     from fedhpc.sweep.stored import same_data  # numpy
 
-    last = places[-1]
-    rest = [*options[:last], *options[last + (1 if "=" in options[last] else 2) :]]
     try:
         before = plan_study(files, rest, load_run)
     except FedhpcError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fedhpc.commands._configs import load_run, run_from
+from fedhpc.commands._configs import before_copy, load_run, run_from
 from fedhpc.commands._federate import federate
 from fedhpc.commands._session import Session, in_session
 from fedhpc.config import RunConfig
@@ -42,7 +42,8 @@ def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> in
     if args.print_config:
         session.say(config.to_yaml().rstrip())
         return DONE
-    return federate(session, config, path, resume=args.resume)
+    kept = before_copy(args.config, overrides, config) if session.world.is_root else None
+    return federate(session, config, path, resume=args.resume, kept=kept)
 
 
 def shared_config(session: Session, path: str, overrides: list[str]) -> RunConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedhpc.commands._configs import load_run, run_from
@@ -84,9 +85,9 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         out = session.world.share(args.out)
         planned = _shared_plan(session, args.configs, overrides, out)
     outcomes: dict[str, int] = {}
-    for number, (name, config) in enumerate(planned):
+    for number, (name, config, kept) in enumerate(planned):
         session.say(f"[{number + 1}/{len(planned)}] {name}")
-        outcomes[name] = _one(session, config, out / name, show_ranks=number == 0)
+        outcomes[name] = _one(session, config, kept, out / name, show_ranks=number == 0)
         if outcomes[name] == STOPPED_EARLY:
             return STOPPED_EARLY
     failed = [name for name, code in outcomes.items() if code == FAILED]
@@ -103,10 +104,10 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
     return FAILED if failed else DONE
 
 
-def _one(session: Session, config: RunConfig, path: Path, show_ranks: bool) -> int:
+def _one(session: Session, config: RunConfig, kept: RunConfig | None, path: Path, show_ranks: bool) -> int:
     """One run; a failure that all ranks know of ends this run only."""
     try:
-        return federate(session, config, path, resume=True, show_ranks=show_ranks, skip_busy=True)
+        return federate(session, config, path, resume=True, kept=kept, show_ranks=show_ranks, skip_busy=True)
     except FedhpcError as error:
         if session.world.size > 1 and not isinstance(error, AgreedError):
             raise  # the other ranks know nothing of it
@@ -115,16 +116,25 @@ def _one(session: Session, config: RunConfig, path: Path, show_ranks: bool) -> i
         return FAILED
 
 
-def _shared_plan(session: Session, paths: list[str], overrides: list[str], out: Path) -> list[tuple[str, RunConfig]]:
-    """Plan on root, before torch is loaded, write the plan down, and tell all ranks."""
+def _shared_plan(
+    session: Session, paths: list[str], overrides: list[str], out: Path
+) -> list[tuple[str, RunConfig, RunConfig | None]]:
+    """Plan on root, before torch is loaded, write the plan down, and tell all ranks.
+
+    Returns:
+        Name and configuration of each run; on root also the configuration that its directory keeps.
+    """
     problem: FedhpcError | None = None
-    planned: list[PlannedRun] = []
+    planned: Sequence[PlannedRun] = []
+    kept: Sequence[PlannedRun] = []
     if session.world.is_root:
         try:
             planned = plan_study(paths, overrides, load_run)
-            write_plan(out, paths, *without_copy(paths, overrides, planned))
+            options, kept = without_copy(paths, overrides, planned)
+            write_plan(out, paths, options, kept)
         except FedhpcError as error:
             problem = error
     session.world.agree(problem)
     trees = session.world.share([(p.name, p.config.to_dict()) for p in planned])
-    return [(name, run_from(tree)) for name, tree in trees]
+    keeps = {p.name: p.config for p in kept}
+    return [(name, run_from(tree), keeps.get(name)) for name, tree in trees]

@@ -69,10 +69,15 @@ class RunDirectory:
     """One run's directory, locked by the process that writes to it (root).
 
     The lock is the kernel's and ends with the process, however it ends.
+
+    Args:
+        path: the directory.
+        config: text of `config.yaml`, for `begin`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: str = "") -> None:
         self.path = path
+        self._config = config
         self._lock: IO[str] | None = None
 
     def open(self, resume: bool) -> bool:
@@ -109,6 +114,10 @@ class RunDirectory:
         handle.write(f"process {os.getpid()} on {os.uname().nodename}\n")
         handle.flush()
         self._lock = handle
+
+    def begin(self) -> None:
+        """Write the configuration: from here on the directory holds a run."""
+        write_atomically(self.path / CONFIG, self._config)
 
     def close(self) -> None:
         """Give the lock back."""

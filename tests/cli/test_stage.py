@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +14,12 @@ from typing import Any
 import pytest
 
 from fedhpc.cli import main
+from fedhpc.comm.deadline import JOB_END
 from fedhpc.commands import stage
+from fedhpc.commands._configs import before_copy, load_run
 from fedhpc.commands.stage import copy_whole
 from fedhpc.data.prepare import prepare, verify
+from tests.cli.commands import fedhpc_
 
 Sets = tuple[Path, Path]
 
@@ -180,3 +185,32 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path, capsys: pytest.C
         main(["stage", str(tmp_path), str(tmp_path / "local")])
     assert ended.value.code == 2
     assert "manifest.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "study"])
+def test_what_a_run_on_a_copy_keeps_goes_on_when_the_copy_is_gone(
+    command: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next job may be on other nodes, where the command that the run has printed must work."""
+    copy, out = tmp_path / "copy", tmp_path / "out"
+    assert copy_whole(config.with_name("digits"), copy) is None
+    monkeypatch.setenv(JOB_END, str(time.time() + 9))  # less than is kept for the way out: one round
+    assert fedhpc_(command, config, "--rounds", 4, "--out", out, "--data.root", copy) == 75
+    said = capsys.readouterr().out
+    shutil.rmtree(copy)
+    monkeypatch.delenv(JOB_END)
+    run = out if command == "run" else out / "small-seed0"
+    words = ["fedhpc", "run", str(run / "config.yaml"), "--out", str(run), "--resume"]
+    assert command == "study" or f"go on with: {shlex.join(words)}" in said
+    assert fedhpc_(*words[1:]) == 0
+    assert "resuming after round" in capsys.readouterr().out
+    assert (run / "done").exists()
+
+
+def test_other_data_than_the_configuration_s_are_kept_in_mind(config: Path, sets: Sets, tmp_path: Path) -> None:
+    words = ["--rounds=1", f"--data.root={sets[0]}"]
+    text = config.read_text()
+    file = tmp_path / "other.yaml"
+    file.write_text(text.replace(str(config.with_name("digits")), str(sets[1])))
+    assert before_copy(str(file), words, load_run(str(file), words)).data.root == str(sets[0])
+    assert before_copy(str(config), words, load_run(str(config), words)).data.root == str(config.with_name("digits"))
