@@ -14,60 +14,11 @@ from torch.nn import functional
 from fedhpc import registry
 from fedhpc.data.samples import Batch
 from fedhpc.errors import ConfigError
-from fedhpc.models import mlp_features
 from fedhpc.models._layers import deepen_classifier
-from fedhpc.models.base import ModelOptions, Network
-from fedhpc.objectives import irm
-from fedhpc.objectives._domains import DomainObjective
 from fedhpc.objectives.setting import NamedDraws, Setting, TorchDraws
 from fedhpc.tensors.vector import ParameterVector
-from fedhpc.train.correction import Correction
 from fedhpc.train.solver import LocalSolver
-
-STUDY = ("erm", "irm", "groupdro", "mixup", "mldg", "coral", "mmd", "dann", "cdann")
-ADVERSARIAL = ("dann", "cdann")
-CLASSES, FEATURES = 3, 6
-
-
-class WithNorm(Network):
-    """A small network with live batch norm."""
-
-    def __init__(self) -> None:
-        super().__init__(FEATURES, ModelOptions())
-        self.body = nn.Sequential(nn.Linear(5, FEATURES), nn.BatchNorm1d(FEATURES))
-        self.classifier = nn.Linear(FEATURES, CLASSES)
-
-    def features(self, x: Tensor) -> Tensor:
-        return self.body(x)
-
-
-def network(dropout: float = 0.0) -> Network:
-    torch.manual_seed(0)
-    return mlp_features.MlpFeatures((5,), CLASSES, ModelOptions((7, FEATURES), dropout)).double()
-
-
-def minibatches(num: int = 3, rows: int = 8, step: int = 0) -> list[Batch]:
-    g = torch.Generator().manual_seed(100 + step)
-    return [
-        Batch(
-            torch.randn(rows, 5, generator=g, dtype=torch.float64) + d,
-            torch.randint(CLASSES, (rows,), generator=g),
-        )
-        for d in range(num)
-    ]
-
-
-def build(
-    name: str, num: int = 3, profile: str = "paper", model: Network | None = None, seed: int = 1, **hparams: float
-) -> tuple[DomainObjective, LocalSolver]:
-    model = model or network()
-    vector = ParameterVector(model)
-    usual = {"lr": 0.01, "lr_g": 0.01, "lr_d": 0.01, "mlp_width": 8}
-    setting = Setting(num, {**usual, **hparams}, profile, NamedDraws(seed))  # type: ignore[arg-type]
-    torch.manual_seed(2)
-    objective = registry.load("fedhpc.objectives", name).OBJECTIVE(model, vector, setting)
-    objective.train()
-    return objective, LocalSolver(vector, objective, objective.main_optimizer())
+from tests.objectives.built import ADVERSARIAL, CLASSES, STUDY, build, minibatches, network
 
 
 @pytest.mark.parametrize("profile", ["paper", "head"])
@@ -151,101 +102,6 @@ def test_remarks_of_the_other_corners() -> None:
     assert "nothing to be invariant to" in remarks("irm", 1, "paper")[0]
 
 
-def test_mldg_that_trains_nothing_leaves_the_weights() -> None:
-    objective, solver = build("mldg", 2, "head", n_meta_test=2)
-    before = objective.vector.weights.clone()
-    assert float(solver.step(minibatches(2)).loss) == 0
-    assert torch.equal(objective.vector.weights, before)
-
-
-@pytest.mark.parametrize("profile", ["paper", "head"])
-def test_mldg_works_on_copies(profile: str) -> None:
-    """Running statistics and weights of the real network are not touched by the inner steps."""
-    model = WithNorm().double()
-    objective, _ = build("mldg", profile=profile, model=model, n_meta_test=1)
-    weights, buffers = objective.vector.weights.clone(), objective.vector.buffers.clone()
-    objective.backward(minibatches())
-    assert torch.equal(objective.vector.weights, weights)
-    assert torch.equal(objective.vector.buffers, buffers)
-    assert objective.vector.grads.abs().sum() > 0
-
-
-def test_mldg_skips_a_parameter_without_gradient() -> None:
-    """The inner Adam must not move what got no gradient, not even by weight decay."""
-    model = network()
-    model.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
-    objective, _ = build("mldg", model=model, weight_decay=0.1)
-    objective.backward(minibatches())
-    assert torch.equal(model.unused.detach(), torch.ones(2, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("num_train", range(6))
-def test_pairs_of_the_split(num_train: int) -> None:
-    from fedhpc.objectives.mldg import split_pairs
-
-    for num_test in (1, 2, 4):
-        order = list(range(num_train))
-        pairs = split_pairs(order, num_test)
-        held_out = order[max(0, num_train - num_test) :]
-        assert [i for i, _ in pairs] == order[: max(0, num_train - num_test)]
-        assert all(j in held_out for _, j in pairs)
-
-
-@pytest.mark.parametrize("name", ADVERSARIAL)
-def test_gradient_penalty_against_finite_differences(name: str) -> None:
-    """The mean squared norm of the gradient of the summed loss with respect to what the discriminator sees."""
-    objective, _ = build(name, profile="head", grad_penalty=1.0)
-    data = minibatches(rows=2)
-    z = torch.randn(6, FEATURES, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    y = torch.cat([b.y for b in data])
-    environments = torch.arange(3).repeat_interleave(2)
-    shift = objective.class_embeddings(y).detach() if name == "cdann" else 0
-
-    def summed(inputs: Tensor) -> Tensor:
-        return functional.cross_entropy(objective.discriminator(inputs), environments, reduction="sum")
-
-    gradient, delta = torch.zeros_like(z), 1e-6
-    with torch.no_grad():
-        for i in range(z.numel()):
-            step = torch.zeros_like(z).view(-1)
-            step[i] = delta
-            up, down = (summed(z + shift + sign * step.view_as(z)) for sign in (1, -1))
-            gradient.view(-1)[i] = (up - down) / (2 * delta)
-    found = objective._discrimination(z.clone().requires_grad_(), y, data)
-    objective.setting = Setting(3, {**objective.setting.hparams, "grad_penalty": 0.0}, "head")
-    without = objective._discrimination(z.clone().requires_grad_(), y, data)
-    assert float(found - without) == pytest.approx(float(gradient.square().sum(1).mean()), rel=1e-6)
-
-
-def test_published_gradient_penalty_is_zero_for_equal_minibatches() -> None:
-    with_penalty, solver = build("dann", grad_penalty=5.0)
-    without, other = build("dann")
-    for step in range(4):
-        solver.step(minibatches(step=step))
-        other.step(minibatches(step=step))
-    torch.testing.assert_close(with_penalty.vector.weights, without.vector.weights, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ADVERSARIAL)
-def test_the_two_parts_take_turns(name: str) -> None:
-    """Weight decay, momentum and corrections of one must not move the other."""
-    objective, solver = build(name, d_steps_per_g_step=2, weight_decay_g=0.1, weight_decay_d=0.1)
-    own = [p for group in objective.optimizers().values() for p in group.parameters]
-    correction = Correction(linear=torch.ones_like(objective.vector.weights))
-    steps = []
-    for step in range(7):
-        before, before_own = objective.vector.weights.clone(), [p.detach().clone() for p in own]
-        report = solver.step(minibatches(step=step), correction)
-        moved = not torch.equal(before, objective.vector.weights)
-        moved_own = any(not torch.equal(a, b) for a, b in zip(before_own, own, strict=True))
-        assert moved != moved_own
-        assert list(report.metrics) == (["gen_loss"] if moved else ["disc_loss"])
-        steps.append("G" if moved else "D")
-    assert "".join(steps) == "DGDDGDD"
-    embedding = objective.class_embeddings.weight
-    assert (embedding.grad is None) == (name == "dann")
-
-
 def test_groupdro_weighs_by_environment_not_by_place() -> None:
     data = minibatches(2)
     objective, _ = build("groupdro", 4, groupdro_eta=1.0)
@@ -254,29 +110,6 @@ def test_groupdro_weighs_by_environment_not_by_place() -> None:
     assert objective.q[0] == objective.q[2] < min(objective.q[1], objective.q[3])
     with pytest.raises(ConfigError, match="comes from environment 4, but it was built for 4"):
         objective.backward([Batch(data[0].x, data[0].y, 4)])
-
-
-def test_irm_starts_the_optimizer_anew_once() -> None:
-    _, solver = build("irm", irm_penalty_anneal_iters=2, irm_lambda=7.0)
-    resets = []
-    for step in range(4):
-        report = solver.step(minibatches(step=step))
-        weight = (report.metrics["loss"] - report.metrics["nll"]) / report.metrics["penalty"]
-        assert float(weight) == pytest.approx(1.0 if step < 2 else 7.0)
-        resets.append(bool(report.resets))
-        counted = {int(v) for k, v in solver.state().items() if k.endswith("/step")}
-        assert counted == {step + 1 if step < 2 else step - 1}
-    assert resets == [False, False, True, False]
-
-
-def test_irm_penalty_by_automatic_differentiation() -> None:
-    scores = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    labels = torch.tensor([0, 1, 2, 3, 0, 1, 2])
-    scale = torch.ones((), dtype=torch.float64, requires_grad=True)
-    parts = [functional.cross_entropy(scale * scores[i::2], labels[i::2]) for i in (0, 1)]
-    expected = [torch.autograd.grad(part, scale)[0] for part in parts]
-    torch.testing.assert_close(irm.penalty(scores, labels), expected[0] * expected[1])
-    assert float(irm.penalty(scores[:1], labels[:1])) == 0
 
 
 def test_coral_refuses_single_rows() -> None:
