@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EDQUOT, EIO, ENOSPC, EROFS
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from fedhpc.errors import FedhpcError
@@ -91,9 +90,7 @@ class Queue:
             raise FedhpcError(f"{self._folder}: cannot be written: {error.strerror}") from None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.worker.stop()
 
     @property
