@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedhpc.commands._federation import OpenedData
     from fedhpc.data.environment_batches import ClientEnvironmentBatches
     from fedhpc.federated.environments import EnvironmentExam
+    from fedhpc.objectives._domains import DomainObjective
     from fedhpc.objectives.base import Objective
     from fedhpc.objectives.setting import Setting
 
@@ -131,7 +132,8 @@ def check_environments(config: RunConfig, table: SampleTable, partition: Partiti
             f"local.objective {name} needs {kind.min_rows} samples of each environment in a step: {_named(small)} "
             f"with local.batch_size {config.local.batch_size}"
         )
-    return dataclasses.replace(partition, notes=(*partition.notes, *_notes(kind, setting, sizes)))
+    notes = [*_notes(kind, setting, sizes), *_warm_up_notes(config, kind, setting, sizes)]
+    return dataclasses.replace(partition, notes=(*partition.notes, *notes))
 
 
 def _notes(kind: type[Objective], setting: Setting, sizes: list[np.ndarray]) -> list[str]:
@@ -143,6 +145,24 @@ def _notes(kind: type[Objective], setting: Setting, sizes: list[np.ndarray]) -> 
         share = f"{numbers.count(number)} of {len(numbers)} clients: "
         notes += [share + remark for remark in kind.remarks(here)]  # type: ignore[attr-defined]
     return notes
+
+
+def _warm_up_notes(
+    config: RunConfig, kind: type[DomainObjective], setting: Setting, sizes: list[np.ndarray]
+) -> list[str]:
+    """Whether a warm-up that begins anew in each local training ever ends."""
+    name, local = "irm_penalty_anneal_iters", config.local
+    if name not in kind.space or not sizes:
+        return []
+    longest = max(int(n.max()) for n in sizes)
+    steps = local.steps if local.steps is not None else (local.epochs or 0) * -(-longest // local.batch_size)
+    warm_up = kind.hparam(setting, name)
+    if warm_up < steps:
+        return []
+    return [
+        f"{kind.name()}: the penalty keeps weight 1 as its warm-up of {warm_up} steps begins anew in each local "
+        f"training, which has at most {steps}; local.hparams.{name} sets it"
+    ]
 
 
 def _named(found: list[str]) -> str:

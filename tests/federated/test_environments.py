@@ -122,6 +122,16 @@ def test_an_objective_that_is_erm_in_disguise_is_told(table: SampleTable) -> Non
     assert setting_of(run, 4).hparams["lr"] == run.local.lr
 
 
+@pytest.mark.parametrize(("hparams", "says"), [({}, "of 500 steps begins anew"), ({"irm_penalty_anneal_iters": 2}, "")])
+def test_a_warm_up_that_never_ends_is_told(table: SampleTable, hparams: dict[str, Any], says: str) -> None:
+    """It counts the steps of one round: 360 samples in minibatches of 64, and 3 given steps."""
+    for length in ({"epochs": 1, "batch_size": 64}, {"epochs": None, "steps": 3}):
+        notes = [n for n in checked(config(local={"objective": "irm", "hparams": hparams, **length}), table).notes
+                 if "warm-up" in n]  # fmt: skip
+        assert len(notes) == bool(says)
+        assert all(says in note for note in notes)
+
+
 def test_every_step_has_a_minibatch_of_each_environment_of_the_client() -> None:
     owned = [np.array([0, 2, 2, 0, 2, 2, 2]), np.array([1, 1, 1])]
     plan = ClientEnvironmentBatches(seed=0, batch_size=3, owned=owned, epochs=2)
