@@ -9,7 +9,7 @@ from fedhpc.commands._configs import before_copy, load_run, run_from
 from fedhpc.commands._federate import federate
 from fedhpc.commands._session import Session, in_session
 from fedhpc.config import RunConfig
-from fedhpc.errors import DONE, FedhpcError
+from fedhpc.errors import DONE, ConfigError, FedhpcError
 from fedhpc.runs.rundir import default_path
 
 TAKES_OVERRIDES = True
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
+    session.together(lambda: _check_usage(args))
     with session.patience("reading the configuration"):
         config = shared_config(session, args.config, overrides)
         path = session.world.share(args.out or default_path(args.config))
@@ -44,6 +45,11 @@ def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> in
         return DONE
     kept = before_copy(args.config, overrides, config) if session.world.is_root else None
     return federate(session, config, path, resume=args.resume, kept=kept)
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    if args.resume and args.out is None:
+        raise ConfigError("--resume needs --out, the directory of the run to go on with")
 
 
 def shared_config(session: Session, path: str, overrides: list[str]) -> RunConfig:

@@ -37,8 +37,8 @@ class RunSummary:
         directory: where the run lies.
         status: `finished` (it has `done`), `unfinished`, or `damaged` (see `problems`).
         problems: what is wrong with the directory, one line each.
-        algorithm, objective, model, dataset, partition, seed: from config.yaml; of a medical run the recipe and the
-            kind of scenario stand for objective and partition.
+        algorithm, objective, model, dataset, partition, seed: from config.yaml; of a personalised run the method
+            stands for the objective, of a medical run recipe and kind of scenario for objective and partition.
         clients: how many clients were evaluated, else how many config.yaml asks for.
         ranks: MPI ranks, from environment.json.
         rounds: rounds done.
@@ -184,7 +184,7 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         status="damaged" if problems else "unfinished" if done is None else "finished",
         problems=tuple(problems),
         algorithm=text(config, "algorithm", "name"),
-        objective=first(text(config, "recipe", "name"), text(config, "local", "objective")),
+        objective=_objective(config),
         model=text(config, "model", "name"),
         dataset=text(config, "data", "dataset"),
         partition=first(text(config, "partition", "kind"), text(config, "scenario", "kind")),
@@ -217,6 +217,12 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         data_digest=facts.digest,
         settings=config,
     )
+
+
+def _objective(config: Mapping[str, Any]) -> str | None:
+    """What clients minimise: a recipe or a personalisation brings its own."""
+    recipe, method = text(config, "recipe", "name"), text(config, "personalize", "method")
+    return first(recipe, text(config, "local", "objective") if method in (None, "none") else method)
 
 
 def _test_envs(config: Mapping[str, Any]) -> tuple[int, ...]:

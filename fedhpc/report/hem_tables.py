@@ -171,7 +171,8 @@ def _interval(times: TimeToAccuracy) -> str:
 def _ratio(ratio: LogInterval | None) -> str:
     if ratio is None:
         return MISSING
-    return f"{ratio.geometric_mean:.3f}" + (f" [{ratio.ci[0]:.3f}, {ratio.ci[1]:.3f}]" if ratio.ci else "")
+    interval = f" [{_seconds(ratio.ci[0])}, {_seconds(ratio.ci[1])}]" if ratio.ci else ""
+    return f"{ratio.geometric_mean:.3f}{interval}"
 
 
 def _fixed(value: float | None, digits: int) -> str:

@@ -61,3 +61,7 @@ def test_a_dataset_of_another_name_is_a_bad_request_and_a_damaged_one_is_not(
     shutil.copy(data / "manifest.json", data / "kept")
     (data / "manifest.json").write_text("{")
     assert fedhpc_("run", config, "--out", tmp_path / "out", "--data.root", data) == 1
+
+
+def test_a_run_to_go_on_with_must_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--resume needs --out, the directory of the run" in refused(capsys, "run", config, "--resume")

@@ -80,6 +80,14 @@ def test_what_tells_runs_apart_has_a_column_where_it_differs(tmp_path):
     assert next(csv.DictReader(io.StringIO(csv_table([b]))))["objective"] == "irm"
 
 
+def test_personalised_runs_show_the_objective_that_personalisation_brings(tmp_path):
+    for method in ("none", "maml", "proto"):
+        write_run(tmp_path / method, personalize={"method": method})
+    runs = [read_run(tmp_path / method) for method in ("none", "maml", "proto")]
+    assert [run.objective for run in runs] == ["erm", "maml", "proto"]
+    assert "objective" in text_table(runs).splitlines()[0]
+
+
 def test_runs_of_different_tasks_are_told_once(tmp_path):
     write_run(tmp_path / "a", data={"dataset": "digits", "root": "x"}, algorithm="fedprox", local={"lr": 0.1})
     write_run(tmp_path / "b", data={"dataset": "digits", "root": "y"})
