@@ -23,7 +23,8 @@ IMAGENET = "IMAGENET1K_V1"
 """What ResNets start from, by torchvision's name."""
 RESNETS = ("resnet18", "resnet50")
 _MLPS = ("mlp", "mlp_features")
-_MNIST_SIZE, _SMALLEST_PHOTO, _PHOTO_SIZE = 28, 64, 224
+_SMALLEST_PHOTO, _PHOTO_SIZE = 64, 224
+_OF_SIZE = {(28, 28): "mnist_cnn", (32, 32): "wide_resnet16_2"}
 _COLOURS = 3
 
 Draw = tuple[str, str, int, int]
@@ -101,8 +102,8 @@ class ModelChoice:
 def choose_model(setup: Mapping[str, Any], hparams: Mapping[str, Value], height: int, width: int) -> ModelChoice:
     """The network that a trial's setup and hyperparameters ask for, for images of a size.
 
-    As in the original 28x28 means the MNIST network and large images a ResNet; small images of another size get the
-    MLP, which the original keeps for vectors.
+    As in the original 28x28 means the MNIST network, 32x32 a Wide ResNet and large images a ResNet; small images of
+    another size get the MLP, which the original keeps for vectors.
     """
     model = setup.get("model", {})
     name = model.get("name", AUTO)
@@ -110,7 +111,7 @@ def choose_model(setup: Mapping[str, Any], hparams: Mapping[str, Value], height:
         if min(height, width) >= _SMALLEST_PHOTO:
             name = "resnet18" if hparams["resnet18"] else "resnet50"
         else:
-            name = "mnist_cnn" if (height, width) == (_MNIST_SIZE, _MNIST_SIZE) else "mlp_features"
+            name = _OF_SIZE.get((height, width), "mlp_features")
     is_resnet = name in RESNETS
     weights = model.get("weights", AUTO)
     if weights == AUTO:

@@ -22,6 +22,7 @@ def build(name: str, shape: tuple[int, int, int], num_classes: int, **options) -
         ("resnet18", (3, 32, 32), 1000, 11_689_512),
         ("resnet50", (3, 32, 32), 1000, 25_557_032),
         ("squeezenet1_1", (3, 32, 32), 1000, 1_235_496),
+        ("wide_resnet16_2", (3, 32, 32), 10, 691_674 + 1_136),  # the paper's, and biases of the convolutions
     ],
 )
 def test_parameter_counts(name: str, shape: tuple[int, int, int], num_classes: int, parameters: int):

@@ -99,6 +99,16 @@ def test_remarks_say_what_is_of_no_great_use_and_the_worst_comes_first() -> None
     assert "timm" in "".join(remarks(planned(datasets={"pacs": "x"}, profile="head"))[0])
 
 
+@pytest.mark.parametrize(
+    ("side", "network"),
+    [(8, "mlp_features"), (28, "mnist_cnn"), (32, "wide_resnet16_2"), (48, "mlp_features"), (64, "resnet50")],
+)
+def test_the_size_of_images_chooses_the_network(side: int, network: str) -> None:
+    facts = {"rotated_digits": DatasetFacts(("a", "b", "c"), (9, 9, 9), side, side, 3)}
+    said, _ = remarks(make_plan(configured(algorithms=["erm"]), facts))
+    assert [line for line in said if line.startswith(f"rotated_digits: {network}, starting ")]
+
+
 def test_serious_remarks_are_never_cut() -> None:
     """A remark of an objective on a single training environment is serious, whatever its words."""
     many = planned(datasets=["colored_digits"], profile="head", steps=100, n_hparams=20)
