@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,21 @@ def test_importing_a_cheap_module_loads_no_dear_library(pattern: str) -> None:
     done = subprocess.run(probe, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
+
+
+STARTS_PROCESSES = re.compile(
+    r"\b(DataLoader|ProcessPoolExecutor|os\.fork\w*|multiprocessing\.(?!get_start_method)\w+|from multiprocessing)\b"
+)
+
+
+def test_nothing_forks_a_process_that_has_mpi() -> None:
+    """Loaders that fork under MPI crash or corrupt data in silence; here samples are mapped, or decoded by threads."""
+    files = sorted((REPOSITORY / "fedhpc").rglob("*.py"))
+    found = {f.name: m[0] for f in files if (m := STARTS_PROCESSES.search(f.read_text(encoding="utf-8")))}
+    assert len(files) > 100
+    assert found == {}
+    assert STARTS_PROCESSES.search("multiprocessing.Pool(4)")
+    assert STARTS_PROCESSES.search("loader = DataLoader(data)")
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class MpiWorld:
         self.moved: Counter[str] = Counter()
         self.spent: defaultdict[str, float] = defaultdict(float)
         self._use(MPI.COMM_WORLD.Dup())
-        self.host: str = MPI.Get_processor_name()
+        self.host = self._name_of_node()
         self.library: str = MPI.Get_library_version().strip().rstrip("\x00").split(",")[0]
         self.chunk_limit = chunk_limit
         self.inside = ""
@@ -72,6 +72,12 @@ class MpiWorld:
         self.local_size: int = self._node.Get_size()
         self.is_root = self.rank == 0
         self._leaders = self._find_leaders()
+
+    def _name_of_node(self) -> str:
+        """The host's name, numbered where several nodes have the same one, as containers may: it tells them apart."""
+        name, first = MPI.Get_processor_name(), self._node.bcast(self.rank)
+        same = sorted({f for n, f in self._comm.allgather((name, first)) if n == name})
+        return name if len(same) == 1 else f"{name}#{same.index(first) + 1}"
 
     def _find_leaders(self) -> MPI.Comm | None:
         """The first ranks of all nodes as a communicator of their own; None where sums by node make no sense.

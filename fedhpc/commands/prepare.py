@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fedhpc.errors import DONE, FAILED, ConfigError
@@ -16,6 +17,9 @@ examples:
   fedhpc prepare image_folder --raw raw/PACS --out data/pacs --size 224
   fedhpc prepare --verify data/pacs
 """
+
+_QUIET_SECONDS = 60.0
+"""Time between two lines about progress where there is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         seed=args.seed,
         interpolation=args.interpolation,
         fit=args.fit,
-        progress=_progress if sys.stderr.isatty() else None,
+        progress=_live if sys.stderr.isatty() else _now_and_then(),
     )
     seconds = time.perf_counter() - start
     for note in manifest.notes:
@@ -79,7 +83,23 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE
 
 
-def _progress(done: int, total: int) -> None:
+def _live(done: int, total: int) -> None:
     """A live count on a terminal."""
     if done % 100 == 0 or done == total:
         print(f"\r{done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _now_and_then() -> Callable[[int, int], None]:
+    """A line for a batch job's log each minute, so that a large dataset is not prepared in silence for hours."""
+    began = last = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _QUIET_SECONDS:
+            return
+        last, rate = now, done / max(now - began, 1e-9)
+        left = f"{(total - done) / rate / 60:.0f} min left"
+        print(f"{done:,} of {total:,} samples, {rate:.0f} images/s, {left}", file=sys.stderr, flush=True)
+
+    return tell

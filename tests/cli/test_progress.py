@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhpc.commands import _sink
+from fedhpc.commands import _sink, prepare
 from tests.cli.commands import fedhpc_
 
 
@@ -25,6 +25,21 @@ def test_an_accuracy_is_shown_with_the_round_it_belongs_to(
     told = dict(re.findall(r"round (\d+)/9  accuracy ([\d.]+ after round \d+)", shown))
     assert told == {str(r): f"{means[(r - 1) // 4 * 4]} after round {(r - 1) // 4 * 4}" for r in range(5, 10)}
     assert f"done after round 9, mean client accuracy {means[9]}" in shown
+
+
+def test_a_log_tells_how_far_and_how_fast_a_dataset_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prepare, "_QUIET_SECONDS", 0.0)
+    assert fedhpc_("prepare", "digits", "--out", tmp_path / "digits") == 0
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert re.fullmatch(r"1 of 1,797 samples, \d+ images/s, \d+ min left", lines[0])
+    assert re.fullmatch(r"1,797 of 1,797 samples, \d+ images/s, 0 min left", lines[1796])
+    assert re.search(r" \d+ images/s$", shown.out.strip())
+    monkeypatch.undo()
+    assert fedhpc_("prepare", "digits", "--out", tmp_path / "again") == 0
+    assert "min left" not in capsys.readouterr().err, "a minute apart"
 
 
 def test_list_names_what_keys_allow_beside_plug_ins(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from fedhpc.comm.device import Pinning, choose_device, fair_threads, pinning_table, warnings_for
+from fedhpc.comm.device import Pinning, choose_device, fair_threads, pin, pinning_table, warnings_for
+from fedhpc.comm.world import SoloWorld
 from fedhpc.errors import ConfigError
+from tests.cli.conftest import process_put_back  # noqa: F401 - choosing devices changes the process
 
 
 def cores(*numbers: int) -> frozenset[int]:
@@ -84,3 +88,40 @@ def test_warnings_name_what_a_careful_person_would_see() -> None:
     assert text.startswith("4 rank(s) of n0 use 2 threads each, 1 would be their share of the cores;")
     shared = [pinning(0, device="cuda:0"), pinning(1, device="cuda:0"), pinning(2, "n1", device="cuda:0")]
     assert warnings_for(shared) == ["2 ranks share cuda:0 of n0: [0, 1]"]
+
+
+class LocalRank(SoloWorld):
+    """One of four ranks of a node."""
+
+    local_size = 4
+
+    def __init__(self, local_rank: int) -> None:
+        super().__init__()
+        self.rank = self.local_rank = local_rank
+
+    def gather_node(self, small: Any) -> list[Any]:
+        return [small] * self.local_size
+
+
+def test_ranks_take_turns_on_the_gpus_that_the_scheduler_gave_and_show_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA shows a process only what CUDA_VISIBLE_DEVICES names, numbered from 0; nothing else may be counted."""
+    import torch
+
+    used: list[int] = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cards = [SimpleNamespace(name="A100", uuid=f"GPU-{number}") for number in (1, 3)]
+    for name, stand_in in {
+        "device_count": lambda: len(cards),
+        "get_device_properties": lambda index: cards[index],
+        "set_device": lambda name: used.append(int(name.removeprefix("cuda:"))),
+        "current_device": lambda: used[-1],
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    found = [pin(LocalRank(local_rank)) for local_rank in range(4)]
+    assert used == [0, 1, 0, 1], "what torch was told, not only what is printed"
+    assert [p.device for p in found] == ["cuda:0", "cuda:1"] * 2
+    assert [p.label for p in found] == ["A100 GPU-1", "A100 GPU-3"] * 2
+    assert {p.given for p in found} == {"1,3"}
+    assert [line.split()[-1] for line in pinning_table(found).splitlines()[1:]] == ["GPU-1", "GPU-3"] * 2
+    assert len([text for text in warnings_for(found) if "2 ranks share cuda:" in text]) == 2

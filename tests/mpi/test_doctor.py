@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from launcher import REPOSITORY, mpirun
 
 from fedhpc.comm.gpu_probe import probe
@@ -31,9 +32,15 @@ def test_two_ranks_are_shown_measured_and_judged(tmp_path: Path) -> None:
 
 
 def alone(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    """Bound to one core, with nobody saying how many threads to use."""
     command = [sys.executable, *DOCTOR, *map(str, args)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=90)
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # children inherit it
+    try:
+        return subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=90)
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def test_alone_and_as_json(tmp_path: Path) -> None:
@@ -41,7 +48,8 @@ def test_alone_and_as_json(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     tree = json.loads(done.stdout)
     assert tree["mpi"] == "none (one process)"
-    assert len(tree["ranks"]) == 1
+    assert [(r["cores"], r["threads"]) for r in tree["ranks"]] == [(1, 1)]
+    assert "no loader processes are started" in next(v["text"] for v in tree["verdicts"] if v["name"] == "processes")
     assert {v["state"] for v in tree["verdicts"]} <= {"ok", "warning", "skipped"}
 
 
@@ -65,3 +73,17 @@ def test_a_directory_that_cannot_be_written_fails(tmp_path: Path) -> None:
 def test_the_gpu_probe_is_a_process_of_its_own() -> None:
     works, text = probe()
     assert works or text, "it answers, whatever the machine has, and this process lives"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [("kill -SEGV $$", "the probe died of SIGSEGV"), ("echo no CUDA here >&2; exit 1", "no CUDA here")],
+)
+def test_an_mpi_library_that_crashes_on_gpu_buffers_takes_only_the_probe_with_it(
+    body: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "python"
+    child.write_text(f"#!/bin/sh\n{body}\n")
+    child.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(child))
+    assert probe() == (False, told)

@@ -36,11 +36,12 @@ def run_args(run: Path, *options: str) -> list[str | Path]:
     return ["-m", "fedhpc", "run", CONFIG, "--out", run, *LONG, *options]
 
 
-def test_killed_rank_ends_the_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("victim", "hosts"), [(2, "true"), (0, "false")], ids=["a client's rank", "the server"])
+def test_killed_rank_ends_the_job(victim: int, hosts: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    job = start(3, run_args(run))
+    job = start(3, run_args(run, "--server.hosts_clients", hosts))
     wait_for_checkpoint(job, run)
-    os.kill(ranks_of(job)[2], signal.SIGKILL)
+    os.kill(ranks_of(job)[victim], signal.SIGKILL)
     assert job.wait(timeout=SECONDS) != 0
     assert still_alive(session_of(job.pid), seconds=5) == []
     assert checkpoints(run)
@@ -92,7 +93,12 @@ def test_full_disk_ends_the_job_and_keeps_the_last_checkpoint(small_disk: Path) 
     assert (run / "checkpoints" / newest / "meta.json").exists()
 
 
-def test_data_that_vanish_while_training_are_named(tmp_path: Path) -> None:
+def mapped_by(pid: int) -> str:
+    """Names of the files in a process's memory."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_only_root_opens_shards_all_ranks_map_them_and_one_that_vanishes_is_named(tmp_path: Path) -> None:
     data, run = tmp_path / "digits", tmp_path / "run"
     prepared = subprocess.run(
         [sys.executable, "-m", "fedhpc", "prepare", "digits", "--out", data], capture_output=True, text=True
@@ -101,6 +107,11 @@ def test_data_that_vanish_while_training_are_named(tmp_path: Path) -> None:
     job = start(2, run_args(run, "--data.root", str(data)))
     wait_for_checkpoint(job, run)
     (shard,) = data.glob("shard-*.h5")
+    root, other = ranks_of(job)
+    assert str(shard) in mapped_by(root)
+    assert str(shard) in mapped_by(other)
+    assert "hdf5" in mapped_by(root).lower()
+    assert "hdf5" not in mapped_by(other).lower(), "a rank that opens HDF5 files itself reads their metadata itself"
     os.truncate(shard, 4096)
     assert job.wait(timeout=SECONDS) == 1, job.err
     assert shard.name in job.err

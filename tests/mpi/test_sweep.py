@@ -86,9 +86,10 @@ def test_killed_and_gone_on_with_by_two_jobs_it_ends_with_the_same_records(tmp_p
     assert sum(left.values()) == TRIALS
 
     told = [tmp_path / "first", tmp_path / "second"]
-    jobs = [start(2, command(broken, f"--exit-file={file}")) for file in told]
+    jobs = [start(ranks, command(broken, f"--exit-file={file}")) for ranks, file in zip((1, 3), told, strict=True)]
     assert [job.wait(timeout=120) for job in jobs] == [0, 0], jobs[0].err + jobs[1].err
     assert [file.read_text() for file in told] == ["0\n", "0\n"]
+    assert [job.out.splitlines()[0] for job in jobs] == [f"{TRIALS} trials, 1 rank", f"{TRIALS} trials, 3 ranks"]
     assert status(broken) == {"done": TRIALS, "running": 0, "failed": 0, "missing": 0}
     assert values(broken) == expected
     taken_over = [json.loads(done.read_text())["attempts"] for done in broken.glob("trials/*/*/*/done")]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
+from fedhpc.comm import mpi
 from fedhpc.comm.mpi import MpiWorld
 from fedhpc.errors import AgreedError
 
@@ -26,6 +29,54 @@ def check_collectives(world: MpiWorld) -> None:
     assert (world.local_rank, world.local_size) == (world.rank, world.size)
 
 
+class DeviceBuffer:
+    """A buffer on a device whose memory an MPI library must not touch: it can be copied to the host and back."""
+
+    device = SimpleNamespace(type="cuda")
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+        self.numel, self.element_size = values.numel, values.element_size
+
+    def cpu(self) -> torch.Tensor:
+        return self.values.clone()
+
+    def copy_(self, host: torch.Tensor) -> None:
+        self.values.copy_(host)
+
+
+def check_staging(world: MpiWorld) -> None:
+    """Buffers of a device go through the host, so no library needs to know about devices."""
+    buf: Any = DeviceBuffer(torch.full((50,), 3.0 if world.is_root else 0.0))
+    world.broadcast_(buf)
+    assert torch.equal(buf.values, torch.full((50,), 3.0))
+    world.reduce_sum_(buf)
+    if world.is_root:
+        assert torch.equal(buf.values, torch.full((50,), 3.0 * world.size))
+
+
+class Noting:
+    """A communicator that notes which calls it gets and does them."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.calls = comm, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.add(name)
+        return getattr(self.comm, name)
+
+
+def check_probe() -> None:
+    """What is asked about device buffers are sums as well: there are libraries that send them and cannot add them."""
+    noting = Noting(mpi.MPI.COMM_SELF)
+    mpi.MPI, library = SimpleNamespace(COMM_SELF=noting, SUM=mpi.MPI.SUM), mpi.MPI  # type: ignore[misc]
+    values = torch.arange(5.0)
+    mpi.self_test(values)
+    mpi.MPI = library  # type: ignore[misc]
+    assert {"Bcast", "Allreduce"} <= noting.calls
+    assert torch.equal(values, torch.arange(5.0))
+
+
 def check_exchange(world: MpiWorld) -> None:
     """Every rank sends a buffer of its own length to the next and gets one from the one before."""
     if world.size == 1:
@@ -43,6 +94,9 @@ def check_sums_by_node() -> None:
     for node_size in (2, 3):
         world = MpiWorld(node_size=node_size)
         assert world.local_rank == world.rank % node_size
+        nodes = set(world.gather((world.host, world.rank // node_size)) or [])
+        assert len(nodes) == len({host for host, _ in nodes}), "one name for two nodes"
+        assert len(nodes) == len({node for _, node in nodes}), "two names for one node"
         several = node_size < world.size
         assert world.reduces_by_node(1 << 16) == several
         assert not world.reduces_by_node(1 << 10), "two stages do not pay for a small buffer"
@@ -90,6 +144,8 @@ def main() -> None:
         world = MpiWorld(chunk_limit=limit)
         check_collectives(world)
         check_exchange(world)
+        check_staging(world)
+    check_probe()
     check_counts(world)
     check_sums_by_node()
     check_agree(world)
