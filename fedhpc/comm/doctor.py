@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 State = Literal["ok", "warning", "failed", "skipped"]
 _MOST_READ = 1 << 28
 _BLOCK = 1 << 22
+_BY_MPIRUN = "PRTE_LAUNCHED"
+"""Variable that Open MPI 5's daemons set for the ranks they start."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,28 @@ def _time_of(world: World, name: str, size: int, repeats: int, call: Callable[[]
         call()
         seconds.append(time.perf_counter() - start)
     return Cost(name, size, statistics.median(seconds), max(seconds))
+
+
+def host_loss(num_hosts: int, survives: bool, environment: Mapping[str, str]) -> Verdict:
+    """What happens when a whole host vanishes, which this launch decides; none of it can be changed once ranks run.
+
+    Args:
+        num_hosts: that the ranks are on.
+        survives: whether survivors of a loss can go on.
+        environment: variables of a rank.
+    """
+    name = "lost hosts"
+    if num_hosts < 2:
+        return Verdict(name, "skipped", "all ranks are on one host")
+    if survives:
+        text = "survivors go on (on_rank_loss: continue); mpirun may then not end by itself: `done` is the truth"
+        return Verdict(name, "ok", f"{text}, scripts of `fedhpc submit` end it")
+    if "SLURM_JOB_ID" in environment or "FLUX_JOB_ID" in environment:
+        return Verdict(name, "ok", "the scheduler ends or requeues the job; go on with --resume")
+    if _BY_MPIRUN in environment:
+        keepalive = "export PRTE_MCA_plm_ssh_args='-o ServerAliveInterval=5 -o ServerAliveCountMax=6' before it"
+        return Verdict(name, "ok", f"mpirun over ssh waits for ever unless you {keepalive}, as scripts of submit do")
+    return Verdict(name, "ok", "where nobody else notices, the ranks do, as a hang: `hang_seconds`")
 
 
 def read_speed(file: Path) -> tuple[float, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any
 from fedhpc.comm.checks import check_shared, core_warnings, launch_problems, node_warnings, pinning_problems
 from fedhpc.comm.deadline import job_end
 from fedhpc.comm.device import Pinning, device_warnings, pin, pinning_table, thread_warnings
-from fedhpc.comm.doctor import Cost, Verdict, measure_collectives, nearest_existing, read_speed, writing_problems
+from fedhpc.comm.doctor import (
+    Cost,
+    Verdict,
+    host_loss,
+    measure_collectives,
+    nearest_existing,
+    read_speed,
+    writing_problems,
+)
 from fedhpc.comm.facts import facts_of
 from fedhpc.comm.gpu_probe import probe
 from fedhpc.commands._session import Session, in_session
@@ -66,6 +75,7 @@ def _doctor(session: Session, args: argparse.Namespace) -> int:
             *locks,
             *reading,
             gpu,
+            host_loss(len({p.host for p in pinnings}), world.survives, os.environ),
             _time_left(),
             _start_method(),
         ]
