@@ -30,6 +30,7 @@ class Curve:
         seed: runs with one seed are compared with each other.
         test_samples: per client, where known: weights of a second mean.
         finished: False if the run may still go on.
+        diverged: whether it came to no end, because no client's result could be used any more.
     """
 
     algorithm: str
@@ -41,21 +42,41 @@ class Curve:
     seed: int = 0
     test_samples: tuple[int, ...] | None = None
     finished: bool = True
+    diverged: bool = False
 
 
-@dataclass(frozen=True)
-class Measures:
-    """Raw quantities of one run. Accuracies are fractions, times seconds; None: not defined.
+@dataclass(frozen=True, kw_only=True)
+class ClientFigures:
+    """What the accuracies of all clients say together; fractions, None: not defined.
 
     Attributes:
-        final: every client's accuracy at the last evaluated round.
-        last_round: that round.
-        curve: mean client accuracy per evaluation.
-        client_accuracy: unweighted mean of `final`; None if one of them is missing.
+        client_accuracy: unweighted mean; None if an accuracy is missing.
         weighted_accuracy: the same weighted by test samples.
         std, minimum, worst_decile, jain, gini: how equal the clients are.
         entropy: -Σ a ln a, not normalised (equation 1 of the HEM paper).
         entropy_normalised: Shannon's entropy of a/Σa.
+    """
+
+    client_accuracy: float | None
+    weighted_accuracy: float | None
+    std: float | None
+    minimum: float | None
+    worst_decile: float | None
+    jain: float | None
+    gini: float | None
+    entropy: float | None
+    entropy_normalised: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures(ClientFigures):
+    """Raw quantities of one run. Accuracies are fractions, times seconds; None: not defined.
+
+    Attributes:
+        final: every client's accuracy at the last evaluated round, which the client figures are of; all missing in a
+            run that diverged.
+        last_round: that round.
+        curve: mean client accuracy per evaluation.
         rounds_to_target: first evaluated round with the target accuracy; None if none.
         sustained: the same for three evaluations in a row.
         convergence: 1 - R/T, 0 if the target was not reached.
@@ -69,15 +90,6 @@ class Measures:
     final: Accuracies
     last_round: int
     curve: Accuracies
-    client_accuracy: float | None
-    weighted_accuracy: float | None
-    std: float | None
-    minimum: float | None
-    worst_decile: float | None
-    jain: float | None
-    gini: float | None
-    entropy: float | None
-    entropy_normalised: float | None
     rounds_to_target: int | None
     sustained: int | None
     convergence: float
@@ -92,7 +104,7 @@ def measure(curve: Curve, target: float, cap: int) -> Measures:
     """Measure one run up to round `cap` (T) against a target accuracy."""
     kept = [(r, a) for r, a in zip(curve.rounds, curve.accuracies, strict=True) if r <= cap]
     rounds, means = [r for r, _ in kept], [_mean(a) for _, a in kept]
-    final = kept[-1][1]
+    final: Accuracies = (None,) * len(kept[-1][1]) if curve.diverged else kept[-1][1]
     complete = _complete(final)
     reached = _first_reached(rounds, means, target, 1)
     end = min(cap, len(curve.train_seconds))
@@ -101,7 +113,7 @@ def measure(curve: Curve, target: float, cap: int) -> Measures:
         final=final,
         last_round=rounds[-1],
         curve=tuple(means),
-        client_accuracy=means[-1],
+        client_accuracy=_mean(final),
         weighted_accuracy=_weighted(complete, curve.test_samples),
         std=pstdev(complete) if complete else None,
         minimum=min(complete) if complete else None,

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean
 
 from fedhpc.errors import ConfigError
 from fedhpc.report._hem_index import HemOptions, Indices, computation_indices, fairness_indices
-from fedhpc.report._hem_measures import CLOCKS, Accuracies, Curve, Measures, Personalization, measure, personalization
+from fedhpc.report._hem_measures import (
+    CLOCKS,
+    Accuracies,
+    ClientFigures,
+    Curve,
+    Measures,
+    Personalization,
+    measure,
+    personalization,
+)
 from fedhpc.report.timing import median
 
 
-@dataclass(frozen=True)
-class Figures:
+@dataclass(frozen=True, kw_only=True)
+class Figures(ClientFigures):
     """Raw quantities of one algorithm, over all its seeds: means, unless said otherwise; None: not defined.
 
+    The client figures are means over seeds, not defined if an accuracy is missing in any seed.
+
     Attributes:
-        client_accuracy: over clients, then seeds; None if an accuracy is missing in any seed.
-        weighted_accuracy, std, minimum, worst_decile, jain, gini, entropy, entropy_normalised: see `Measures`.
         rounds_to_target: median; None if half of the runs or more did not reach the target.
         sustained: the same for three evaluations in a row.
         convergence: index; a run that did not reach the target counts as 0.
@@ -29,19 +38,11 @@ class Figures:
         total: runs.
         censored: runs that ended before the cap without reaching the target.
         unfinished: runs that may still go on.
+        diverged: runs that came to no end.
         interval: most rounds between two evaluations.
         curve: mean client accuracy per evaluation, of a single run; else None.
     """
 
-    client_accuracy: float | None
-    weighted_accuracy: float | None
-    std: float | None
-    minimum: float | None
-    worst_decile: float | None
-    jain: float | None
-    gini: float | None
-    entropy: float | None
-    entropy_normalised: float | None
     rounds_to_target: float | None
     sustained: float | None
     convergence: float
@@ -51,14 +52,12 @@ class Figures:
     total: int
     censored: int
     unfinished: int
+    diverged: int
     interval: int
     curve: Accuracies | None
 
 
-_MEANS = (
-    "client_accuracy", "weighted_accuracy", "std", "minimum", "worst_decile", "jain", "gini", "entropy",
-    "entropy_normalised",
-)  # fmt: skip
+_MEANS = tuple(field.name for field in fields(ClientFigures))
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,7 @@ class Run:
 
     measures: Measures
     finished: bool
+    diverged: bool = False
 
     @property
     def tta(self) -> dict[str, float | None]:
@@ -104,7 +104,7 @@ def group(curves: Sequence[Curve], target: float, cap: int) -> Group:
         found = runs.setdefault(curve.algorithm, {})
         if curve.seed in found:
             raise ConfigError(f"{curve.algorithm}: there are two runs with seed {curve.seed}; give one of them")
-        found[curve.seed] = Run(measure(curve, target, cap), curve.finished)
+        found[curve.seed] = Run(measure(curve, target, cap), curve.finished, curve.diverged)
     every = {seed for found in runs.values() for seed in found}
     common = {seed for seed in every if all(seed in found for found in runs.values())}
     warnings = [_seed_warning(runs, common)] if common != every else []
@@ -175,6 +175,7 @@ def figures_of(runs: Sequence[Run], by_median: bool) -> Figures:
         total=len(found),
         censored=sum(m.censored for m in found),
         unfinished=sum(not run.finished for run in runs),
+        diverged=sum(run.diverged for run in runs),
         interval=max(m.interval for m in found),
         curve=found[0].curve if len(found) == 1 else None,
     )

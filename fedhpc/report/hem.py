@@ -203,7 +203,8 @@ def _bands(values: Mapping[str, Mapping[str, float | None]], bands: Sequence[Ban
 def _flags(figures: Figures, indices: Indices) -> tuple[str, ...]:
     missing = figures.client_accuracy is None
     found = {
-        "nan_accuracy": missing,
+        "diverged": figures.diverged > 0,
+        "nan_accuracy": missing and not figures.diverged,
         "target_not_reached": figures.reached == 0,
         "partly_reached": 0 < figures.reached < figures.total,
         "censored": figures.censored > 0,

@@ -13,7 +13,7 @@ from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report._hem_measures import Curve
 from fedhpc.report.collect import CONFIG, DONE, ENVIRONMENT, METRICS, find_runs
 from fedhpc.report.hem import Comparison
-from fedhpc.report.studies import study_notes, unfinished
+from fedhpc.report.studies import diverged, study_notes, unfinished, why_failed
 from fedhpc.runs.records import Record, read_records
 
 _NAMES = {
@@ -65,6 +65,11 @@ class _Run:
         """The same algorithm without personalisation; None if it is without."""
         name, _, method = self.label.rpartition("_")
         return name if f"_{method}" in _PERSONALIZED.values() and name else None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it came to no end, and would not if it were gone on with."""
+        return not self.finished and diverged(why_failed(self.path))
 
     @property
     def seed(self) -> int:
@@ -202,7 +207,8 @@ def _curve(run: _Run, clients: Sequence[int], cap: int) -> Curve:
         tuple(_required(run, train.get(r), r) for r in range(1, trained + 1)),
         tuple(evaluate.get(r) or 0.0 for r in range(1, trained + 1)),
         run.seed,
-        finished=run.finished,
+        finished=run.finished or run.diverged,
+        diverged=run.diverged,
     )
 
 
@@ -238,4 +244,5 @@ def _warnings(runs: Sequence[_Run]) -> Iterator[str]:
             yield f"{key} differs, compare with care ({shown})"
     for run in runs:
         if not run.finished:
-            yield f"{run.path}: its figures are of its last round so far; it {unfinished(run.path)}"
+            what = "" if run.diverged else "its figures are of its last round so far; it "
+            yield f"{run.path}: {what}{unfinished(run.path)}"

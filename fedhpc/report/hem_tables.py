@@ -17,6 +17,7 @@ FORMAT = 1
 MISSING = "-"
 TITLES = {"iot": "IoT", "smartphone": "Smartphone", "institution": "Institution"}
 _FLAGS = {
+    "diverged": "a run diverged and has no final accuracy: not compared, no HEM",
     "nan_accuracy": "an accuracy is missing in the last evaluation: not compared, no HEM",
     "target_not_reached": "convergence and computation are 0; there is no time to accuracy",
     "partly_reached": "some runs did not reach the target: times are medians, those runs count as longest",
@@ -272,7 +273,7 @@ def _raw_dict(figures: Figures) -> dict[str, Any]:
     for key in ("tta", "full_time"):
         tree.update({f"{key}_{clock}": value for clock, value in tree.pop(key).items()})
     runs = {"runs": tree.pop("total"), "runs_reached": tree.pop("reached")}
-    runs |= {"runs_censored": tree.pop("censored"), "runs_unfinished": tree.pop("unfinished")}
+    runs |= {f"runs_{key}": tree.pop(key) for key in ("censored", "unfinished", "diverged")}
     tree["rounds_between_evaluations"] = tree.pop("interval")
     tree["rounds_to_target_sustained"] = tree.pop("sustained")
     return {**tree, "reached": runs["runs_reached"] == runs["runs"], **runs}

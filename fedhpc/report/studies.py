@@ -19,7 +19,7 @@ from fedhpc.report.collect import CONFIG, DONE, STUDY
 FORMAT = 1
 FAILED = "failed"
 """In the directory of a run of a study: why it failed last."""
-IN_VAIN = "lower local.lr or set local.clip in their configuration, remove their directories (all seeds')"
+IN_VAIN = "lower local.lr or set local.clip in their configurations, remove the directories of all their seeds"
 """What helps runs of a study that diverged, before the same command is given again."""
 _MOST_NAMED = 20
 
@@ -211,7 +211,7 @@ def study_notes(directories: Sequence[Path]) -> list[str]:
 
 def _named(runs: Sequence[OpenRun]) -> str:
     """Names, each with what is known; the remedy is said once, behind all of them."""
-    said = [f"{r.run.name} ({r.why.rpartition(';')[0] if r.diverged else r.state})" for r in runs[:_MOST_NAMED]]
+    said = [f"{r.run.name} ({r.why.partition(' (')[0] if r.diverged else r.state})" for r in runs[:_MOST_NAMED]]
     more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
     return ", ".join(said) + more
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedhpc.config import RunConfig
-from fedhpc.errors import ConfigError, FedhpcError
+from fedhpc.errors import DIVERGES_AGAIN, ConfigError, FedhpcError
 from fedhpc.report.hem import HemOptions, judge
 from fedhpc.report.hem_runs import read_runs
 from fedhpc.runs.records import Record, RecordWriter
@@ -167,6 +167,19 @@ def test_what_makes_runs_hard_to_compare_is_said(tmp_path):
     assert f"{tmp_path / 'b'}: its figures are of its last round so far; it is not finished; " in warnings
     assert goes_on in warnings
     assert "unfinished" in judge(read_runs([tmp_path])).flags["FedDyn"]
+
+
+def test_a_run_that_diverged_takes_no_part_in_the_comparison(tmp_path):
+    for name in ("fedavg", "scaffold"):
+        write(tmp_path / name, name)
+    without = judge(read_runs([tmp_path]))
+    bad = write(tmp_path / "feddyn", "feddyn", ROUNDS[:2], done=False)
+    (bad / "failed").write_text(f"all clients diverged in round 2; {DIVERGES_AGAIN}\n")
+    found = judge(read_runs([tmp_path]))
+    assert found.flags["FedDyn"] == ("diverged", "target_not_reached", "censored")
+    assert found.hem["iot"] == {**without.hem["iot"], "FedDyn": None}
+    assert found.components["FedDyn"]["accuracy"] is None
+    assert f"{bad}: failed: all clients diverged in round 2; {DIVERGES_AGAIN}" in found.warnings
 
 
 def test_a_study_without_runs_and_a_path_without_a_directory_are_named(tmp_path):

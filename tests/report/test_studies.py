@@ -92,7 +92,7 @@ def test_for_a_run_that_diverged_the_note_says_what_helps(tmp_path: Path) -> Non
     (study / "a b-seed1" / "failed").write_text(f"{why}\n")
     missing, diverged = study_notes([study])
     assert "1 of 2 planned runs are not finished: a b-seed0 (not begun); go on with: fedhpc study" in missing
-    named = "1 of 2 planned runs diverged: a b-seed1 (2 of 9 clients diverged in round 1 (client 0: a; client 1: b)); "
+    named = "1 of 2 planned runs diverged: a b-seed1 (2 of 9 clients diverged in round 1); "
     assert f"{named}{IN_VAIN}, and run: fedhpc study" in diverged
     assert "go on with" not in diverged
 
