@@ -79,12 +79,22 @@ def _totals(tree: dict[str, Any]) -> list[str]:
     totals = {part: sum(row["num"] for row in tree["rows"] if row["part"] == part) for part in PARTS}
     lines = ["samples: " + ", ".join(f"{part} {count}" for part, count in totals.items())]
     lines[0] += f", hold-out {tree['holdout']['num']}"
+    lines += _local_tests([row for row in tree["rows"] if row["part"] == "test" and row["num"]])
     lines += [f"not used: {count} of {reason}" for reason, count in tree["unused"].items()] or ["not used: none"]
     lines += [f"used more than once: {count} ({part})" for part, count in tree["duplicates"].items() if count]
     shared = tree["shared_units"]
     several = [f"units in several clients: {count} ({part})" for part, count in shared.items() if count]
     lines += several or ["units in several clients: none"]
     return lines + [f"note: {note}" for note in tree["notes"]]
+
+
+def _local_tests(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """How coarse scores on local tests are."""
+    if not rows:
+        return []
+    sizes, there = [row["num"] for row in rows], [np.count_nonzero(row["per_class"]) for row in rows]
+    classes = f"{np.mean(there):.1f} of {len(rows[0]['per_class'])} classes on average"
+    return [f"local test tasks: {min(sizes)} to {max(sizes)} samples, {classes}"]
 
 
 def _slashes(counts: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
 """Scenarios over the real tables of HAM10000 and CheXpert; run as a program it prints what `docs/results` records.
 
-    python -m tests.medical.real_tables HAM10000_metadata.csv chexpert_train.csv.gz
+    python -m tests.medical.real_tables HAM10000_metadata chexpert_train.csv.gz
 
 Only tables are read, no image. HAM10000's is public; CheXpert's lies in PyPI's torchxrayvision.
 """
@@ -43,6 +43,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "group_incremental": {"kind": "group_incremental"},
     "class_incremental": {"kind": "class_incremental"},
     "novel_disease": {"kind": "novel_disease", "clients": 5, "holdout_fraction": 0.2},
+    "clients by site": {"by_environment": True},
 }
 
 
@@ -142,7 +143,7 @@ def _line(case: str, table: SampleTable, options: dict[str, Any]) -> str:
     sizes = [len(np.unique(np.concatenate(tasks))) for tasks in timeline.train]
     twice = 0 if options.get("kind") == "repeated" else sum(timeline.duplicates().values())
     unused = "; ".join(f"{count:,} of {reason}" for reason, count in timeline.unused.items()) or "none"
-    shared = timeline.shared_units(table.attributes["unit"])
+    shared = timeline.shared_units(table.attributes["unit"], PARTS)
     groups = len(timeline.group_names)
     return f"| {case} | {groups} | {min(sizes):,} to {max(sizes):,} | {twice} | {shared} | {unused} |"
 

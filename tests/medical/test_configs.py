@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedhpc.commands._configs import load_run
 from fedhpc.config import from_tree, plan_study, read_yaml
+from fedhpc.data._units import three_parts
 from fedhpc.data.sources.joined import JoinedSpec
 from fedhpc.data.sources.medical_table import TableSpec
 from fedhpc.data.stores import open_store
+from fedhpc.data.table import SampleTable
 from fedhpc.medical.config import load_medical
 from fedhpc.report.medical import TITLES
 from tests.conftest import REPOSITORY
@@ -40,6 +43,39 @@ def test_config_is_read(path: Path) -> None:
     assert config.scenario.clients >= 3
     assert config.local.steps == 5
     assert config.algorithm.weighting == "uniform", "the paper averages all clients alike"
+
+
+PAPER_SIZES: dict[str, tuple[int, int, tuple[float, ...], float]] = {
+    "papila": (244, 2, (0.68, 0.18, 0.14), 0.3),
+    "ol3i": (8139, 1, (0.956, 0.044), 0.36),
+    "ham10000": (7414, 1, (0.033, 0.051, 0.11, 0.012, 0.111, 0.669, 0.014), 0.2),
+    "fitzpatrick17k": (16012, 1, (0.135, 0.135, 0.73), 0.2),
+    "chexpert": (64539, 3, (0.9, 0.1), 0.2),
+    "chexcovid": (1900, 2, (0.83, 0.093, 0.077), 0.2),
+    "chexcovid_novel": (1900, 2, (0.83, 0.093, 0.077), 0.2),
+}
+"""Units, images of each, shares of the classes and of the units that do not train."""
+
+
+@pytest.mark.parametrize("name", PAPER_SIZES)
+def test_the_papers_scenarios_work_on_datasets_of_the_papers_sizes(name: str) -> None:
+    units, images, shares, rest = PAPER_SIZES[name]
+    rng = np.random.default_rng(0)
+    label, old = rng.choice(len(shares), units, p=shares), rng.random(units) < 0.5
+    split = three_parts([f"{u:07d}" for u in range(units)], rest)
+    attributes = {"age": np.where(old, 70.0, 40.0), "skin_binary": old.astype(np.int32), "unit": np.arange(units)}
+    every = {name: np.repeat(values, images) for name, values in attributes.items()}
+    table = SampleTable(
+        np.repeat(label, images), np.zeros(units * images, np.int64), np.repeat(split, images), every,
+        tuple(map(str, range(len(shares)))), ("x",),
+    )  # fmt: skip
+    config = load_medical(str(REPOSITORY / "configs" / "medical" / f"{name}.yaml"))
+    timeline = config.scenario.timeline(table, config.seed)
+    assert timeline.shared_units(every["unit"]) == 0
+    assert timeline.duplicates()["test in hold-out"] == timeline.duplicates()["train in another part"] == 0
+    sizes = [len(rows) for client in timeline.test for rows in client]
+    assert min(sizes) >= (3 if name == "chexcovid_novel" else 8), "or scores of single tasks say nothing"
+    assert len(np.unique(table.labels[timeline.holdout])) == len(shares)
 
 
 def test_the_smoke_study_has_every_recipe_with_two_seeds() -> None:

@@ -52,6 +52,15 @@ def test_every_client_gets_its_share_of_the_new_class(mixed: bool) -> None:
         assert max(new) - min(new) < 0.02, new
 
 
+@pytest.mark.parametrize("local_tests", ["split", "shared"])
+def test_every_test_task_has_the_new_class(local_tests: str) -> None:
+    """Also where each draws from all test samples, and the training task's share of it is 0."""
+    timeline = make("novel_disease", clients=3, local_tests=local_tests)
+    for tasks in (*timeline.test, *timeline.validation):
+        shares = np.array([(TABLE.labels[rows] == 2).mean() for rows in tasks])
+        assert np.abs(shares - 0.3).max() < 0.2
+
+
 def test_named_speeds_and_prevalences() -> None:
     timeline = make(
         "novel_disease", clients=3, tasks=2, speeds=("slow", "rapid", "slow"), rapid_prevalence=(0.0, 0.5),

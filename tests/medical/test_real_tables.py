@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fedhpc.data.table import SampleTable
+from fedhpc.data.timeline import PARTS
 from fedhpc.errors import ConfigError
 from tests.medical.real_tables import CLIENTS, GROUPS, OTHERS, accounted, chexpert_table, equal_groups, ham_table, make
 
@@ -30,7 +31,7 @@ def check(table: SampleTable, **options: Any) -> None:
     assert timeline.num_clients == options.get("clients", 10)
     if options.get("kind") != "repeated":
         assert set(timeline.duplicates().values()) == {0}
-    assert timeline.shared_units(table.attributes["unit"]) == 0
+    assert timeline.shared_units(table.attributes["unit"], PARTS) == 0
     assert accounted(timeline) == table.num_samples
 
 
@@ -59,6 +60,14 @@ def test_one_group_clients_hold_one_group(ham: SampleTable) -> None:
     for client, group in ((0, 0), (1, 1), (2, 1)):
         found = [set(timeline.group[rows]) for rows in timeline.train[client]]
         assert found == [{group}] * timeline.num_tasks
+
+
+def test_nine_lesions_of_two_sites_have_one_client_each(ham: SampleTable) -> None:
+    timeline = make(ham, **OTHERS["clients by site"])
+    assert timeline.notes[0].startswith("9 units have samples in several environments")
+    sites = [{int(ham.environment[rows[0]]) for rows in tasks} for tasks in timeline.train]
+    assert set.union(*sites) == {0, 1, 2, 3}
+    assert all(len(found) == 1 for found in sites)
 
 
 def test_more_clients_than_lesions_allow_fail_with_the_numbers(ham: SampleTable) -> None:

@@ -113,6 +113,13 @@ class Scenario(Section):
         """
         return whole_table(fractions(train), near_equal(int(sizes.sum()), len(train)), sizes)
 
+    def test_mix(self, sizes: np.ndarray, train: np.ndarray) -> np.ndarray:
+        """Shares of the cells in each validation or test task [T, cells] that draws from all samples there.
+
+        Arguments as in `test_counts`.
+        """
+        return fractions(train)
+
     def suffix(self, client: int) -> str:
         """What is special about a client beside its kind."""
         return ""

@@ -50,12 +50,22 @@ class Dealt:
             clients = [client for client, home in enumerate(self.homes) if home == place]
             there = pool[self.table.environment[pool] == place] if self.scenario.by_environment else pool
             if self.scenario.local_tests == "shared":
-                found |= {c: _drawn(self.cells, there, self.counts[c], self.seed, part, c) for c in clients}
+                found |= {c: self._drawn(there, c, part) for c in clients}
             else:
                 found |= self._divided(there, clients, part, place)
         tasks = tuple(found[client] for client in range(len(self.homes)))
         used = [np.zeros(0, dtype=np.int64), *(rows for client in tasks for rows in client)]
         return tasks, len(pool) - len(np.unique(np.concatenate(used)))
+
+    def _drawn(self, pool: np.ndarray, client: int, part: str) -> Tasks:
+        """Each task draws its mix from the whole pool; only tasks and clients overlap, never a task with itself."""
+        count, found = self.counts[client], []
+        there = self.cells[pool]
+        sizes = np.bincount(there[there >= 0], minlength=count.shape[1])
+        for task, row in enumerate(self.scenario.test_mix(sizes, count)):
+            wanted = whole_table(row[None, :], np.array([len(pool) // len(count)]), sizes)
+            found.append(cut_tasks(pool, self.cells, wanted, self.seed, f"{part}-{task}", client)[0])
+        return tuple(found)
 
     def _divided(self, pool: np.ndarray, clients: Sequence[int], part: str, place: int) -> dict[int, Tasks]:
         """Each sample of the pool to one of the clients."""
@@ -91,13 +101,3 @@ def cut_tasks(rows: np.ndarray, cells: np.ndarray, counts: np.ndarray, seed: int
         stream(seed, part, client, "task", task).permutation(np.concatenate(pieces).astype(np.int64))
         for task, pieces in enumerate(taken)
     )
-
-
-def _drawn(cells: np.ndarray, pool: np.ndarray, count: np.ndarray, seed: int, part: str, client: int) -> Tasks:
-    """Each task draws its mix from the whole pool; only tasks and clients overlap, never a task with itself."""
-    sizes = np.bincount(cells[pool][cells[pool] >= 0], minlength=count.shape[1])
-    found = []
-    for task, row in enumerate(fractions(count)):
-        wanted = whole_table(row[None, :], np.array([len(pool) // len(count)]), sizes)
-        found.append(cut_tasks(pool, cells, wanted, seed, f"{part}-{task}", client)[0])
-    return tuple(found)

@@ -11,6 +11,7 @@ from fedhpc.config import Limits
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError
 from fedhpc.medical.apportion import near_equal, whole_table
+from fedhpc.medical.counting import fractions
 from fedhpc.medical.groups import Groups
 from fedhpc.medical.scenarios._base import Scenario, stream
 
@@ -118,6 +119,10 @@ class NovelDisease(Scenario):
     def test_counts(self, sizes: np.ndarray, train: np.ndarray) -> np.ndarray:
         """Every class in every task."""
         return whole_table(np.ones((len(train), len(sizes))), near_equal(int(sizes.sum()), len(train)), sizes)
+
+    def test_mix(self, sizes: np.ndarray, train: np.ndarray) -> np.ndarray:
+        """The same mix in every task."""
+        return fractions(np.tile(sizes, (len(train), 1)))
 
 
 SCENARIO = NovelDisease
