@@ -21,15 +21,16 @@ from fedhpc.commands._trials import TrialRunner, asked_models, kept_models
 from fedhpc.config import from_tree, load
 from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.stores import Store, attach_store
-from fedhpc.errors import FedhpcError
+from fedhpc.errors import ConfigError, DataRequestError, FedhpcError
 from fedhpc.report.trial_files import DONE, is_sweep
 from fedhpc.runs.environment import describe_environment
 from fedhpc.runs.rundir import write_atomically
-from fedhpc.sweep.datasets import open_dataset
+from fedhpc.sweep.data_checks import check_models, check_splits, check_transforms
+from fedhpc.sweep.datasets import facts_of, open_dataset, published_facts
 from fedhpc.sweep.draws import refuse_other_draws
-from fedhpc.sweep.estimate import Rates, Timed, seconds_by_dataset
+from fedhpc.sweep.estimate import DatasetFacts, Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.folder import LOG, DataFacts, write_sweep
-from fedhpc.sweep.plan import Plan, check_models, check_splits, check_transforms, facts_of, make_plan, remark_text
+from fedhpc.sweep.plan import Plan, make_plan, remark_text
 from fedhpc.sweep.plan import plan_text as text_of
 from fedhpc.sweep.queue_files import forgive, reopen, states
 from fedhpc.sweep.schedule import Queue
@@ -53,6 +54,7 @@ class Prepared:
         trials: what is to be run, longest first.
         stores: the datasets, by name.
         models: steps after which a trial's model is kept, by id.
+        absent: why datasets cannot be opened, by name; only before a dry run, which counts their trials all the same.
     """
 
     config: SweepConfig
@@ -60,6 +62,7 @@ class Prepared:
     trials: tuple[TrialSpec, ...]
     stores: Mapping[str, Store]
     models: Mapping[str, Collection[int]] = field(default_factory=dict)
+    absent: Mapping[str, FedhpcError] = field(default_factory=dict)
 
 
 def prepare(
@@ -105,8 +108,8 @@ def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None
     """What root does of `prepare`."""
     ids, asked = asked_models(only)
     config = load(SweepConfig, path, overrides)
-    stores = {name: open_dataset(name, root) for name, root in config.sweep.roots.items()}
-    whole = make_plan(config, {name: facts_of(store) for name, store in stores.items()})
+    stores, facts, absent = _opened(config, dry)
+    whole = make_plan(config, facts)
     check_transforms(whole, stores)
     check_splits(whole, stores)
     plan = whole.only(ids) if ids else whole
@@ -117,7 +120,24 @@ def _prepare(path: str, overrides: Sequence[str], folder: Path, only: str | None
         data = {name: DataFacts(fingerprint(store), store.num_samples) for name, store in stores.items()}
         kept = without_copies(config, path, overrides)
         write_sweep(folder, kept, plan, data)  # in a new folder, `--only` plans no more than that
-    return Prepared(config, plan, plan.trials, stores, models)
+    return Prepared(config, plan, plan.trials, stores, models, absent)
+
+
+def _opened(config: SweepConfig, dry: bool) -> tuple[dict[str, Store], dict[str, DatasetFacts], dict[str, FedhpcError]]:
+    """The datasets, facts about them, and, if `dry`, what is wrong with those whose facts are known without them."""
+    stores: dict[str, Store] = {}
+    facts: dict[str, DatasetFacts] = {}
+    absent: dict[str, FedhpcError] = {}
+    for name, root in config.sweep.roots.items():
+        try:
+            stores[name] = open_dataset(name, root)
+            facts[name] = facts_of(stores[name])
+        except (ConfigError, DataRequestError) as error:
+            known = published_facts(name) if dry else None
+            if known is None:
+                raise
+            facts[name], absent[name] = known, error
+    return stores, facts, absent
 
 
 def _weights_file(config: SweepConfig) -> str | None:
@@ -154,11 +174,16 @@ def dry_run(session: Session, prepared: Prepared, folder: Path) -> str:
 
         timed = probe(plan, prepared.stores, pinning.device)
     open_ = [t for t in plan.trials if t.id not in settled]
-    left = seconds_by_dataset(open_, plan.costs, Rates(timed))
+    there = [t for t in open_ if t.dataset not in prepared.absent]
+    left = seconds_by_dataset(there, plan.costs, Rates(timed)) if prepared.stores else None
     how = "a probe of a few steps" if probed else f"{len(settled)} finished trials"
     where = f"{socket.gethostname()}, {pinning.device}, {pinning.threads} thread{'s' if pinning.threads > 1 else ''}"
-    text = text_of(plan, left, session.world.size)
-    return f"{text}\n          from {how} on {where}; {len(open_)} trials to run"
+    lines = [text_of(plan, left, session.world.size)]
+    lines += [f"          from {how} on {where}; {len(there)} trials to run"] if left is not None else []
+    if prepared.absent:
+        named = ", ".join(prepared.absent)
+        lines += ["", f"not there, and counted as published, for images of 224x224 or 28x28 pixels: {named}"]
+    return "\n".join(lines)
 
 
 def reopen_trials(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:

@@ -125,6 +125,7 @@ def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, args.only, dry=args.dry_run)
     if args.dry_run:
         session.say(_sweeping.dry_run(session, prepared, path))
+        world.agree(next(iter(prepared.absent.values()), None))
         return DONE
     session.log_folder = path / "log"
     _sweeping.reopen_trials(session, prepared, path, args.retry_failed)

@@ -31,6 +31,7 @@ class DomainFolders:
         environments: folder name -> images of the complete dataset, 0 where unknown; in index order.
         classes: folder names in index order; none: all folders found, of which `num_classes` are expected.
         archives: names of files that hold the dataset as it is downloaded.
+        shape: height, width and channels after `prepare --size 224`, as the study trains.
     """
 
     name: str
@@ -39,6 +40,7 @@ class DomainFolders:
     num_classes: int = 0
     archives: tuple[str, ...] = ()
     embedded: bool = False
+    shape: tuple[int, int, int] = (224, 224, 3)
 
     @property
     def layout(self) -> str:

@@ -114,6 +114,11 @@ def rotated(
     return RawDataset(tuple(str(c) for c in range(10)), names, items, decode, pixel_max)
 
 
+def dealt(num_samples: int, names: Sequence[str]) -> dict[str, int]:
+    """How many of some samples each environment gets: every len(names)-th of their order."""
+    return {name: len(range(start, num_samples, len(names))) for start, name in enumerate(names)}
+
+
 def embedded_digits() -> tuple[np.ndarray, np.ndarray]:
     """The 1,797 digits of scikit-learn: uint8 [n, 8, 8] with values up to 16, and int64 [n]."""
     from sklearn.datasets import load_digits

@@ -19,7 +19,7 @@ class DatasetFacts:
 
     Attributes:
         environments: their names.
-        sizes: samples of each.
+        sizes: samples of each; 0 where that is not known before the data are there.
         height, width, channels: of the images.
     """
 

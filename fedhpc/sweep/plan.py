@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-import numpy as np
 
 from fedhpc import registry
-from fedhpc.data.splits import split_table
-from fedhpc.data.stores import Store
 from fedhpc.errors import ConfigError
 from fedhpc.objectives._domains import DomainObjective
 from fedhpc.objectives.hparams import Value, group_of
@@ -19,12 +14,8 @@ from fedhpc.report.names import ALGORITHMS, in_order
 from fedhpc.report.selection import Criterion, criteria
 from fedhpc.sweep.building import (
     Draw,
-    build_model,
-    build_transform,
-    choose_model,
     draw_of,
     hparams_of,
-    input_size,
     shared_fields,
 )
 from fedhpc.sweep.estimate import DatasetFacts, cost, duration
@@ -44,15 +35,6 @@ from fedhpc.sweep.trials import (
 STEPS = 5001
 _CHECKPOINT_FREQ = {"small": 100, "large": 300, "domain_net": 1000}
 _MOST_REMARKS = 12
-
-
-def facts_of(store: Store) -> DatasetFacts:
-    """What a plan needs to know about an opened dataset."""
-    manifest = store.manifest
-    sizes = np.bincount(store.table.environment, minlength=len(manifest.environments))
-    return DatasetFacts(
-        manifest.environments, tuple(int(n) for n in sizes), manifest.height, manifest.width, manifest.channels
-    )
 
 
 @dataclass(frozen=True)
@@ -216,49 +198,6 @@ def remark_text(plan: Plan) -> str:
     if len(rest) > _MOST_REMARKS:
         lines.append(f"- and {len(rest) - _MOST_REMARKS} more remarks of less weight")
     return "\n".join(lines)
-
-
-def check_transforms(plan: Plan, stores: Mapping[str, Store]) -> None:
-    """Refuse a transform that does not fit a dataset's images.
-
-    Raises:
-        ConfigError: names the dataset.
-    """
-    for name, store in stores.items():
-        setup: Mapping[str, Any] = next((t.setup for t in plan.trials if t.dataset == name), {})
-        build_transform(setup, store.manifest)
-
-
-def check_splits(plan: Plan, stores: Mapping[str, Store]) -> None:
-    """Refuse to split datasets as they mark it themselves where they do not.
-
-    Raises:
-        ConfigError: names the dataset and the environment.
-    """
-    for name in {t.dataset: None for t in plan.trials if t.setup.get("stored_split")}:
-        try:
-            split_table(stores[name].table, 0, stored=True)
-        except ConfigError as error:
-            raise ConfigError(f"{error} (dataset {name})") from None
-
-
-def check_models(plan: Plan, stores: Mapping[str, Store], weights_file: str | None) -> None:
-    """Make each network that starts from given weights once, so that a missing file is told before any trial.
-
-    Where torchvision's weights are fetched, this leaves them in the cache for the trials.
-
-    Raises:
-        ConfigError: weights that cannot be had or do not fit.
-    """
-    made = set()
-    for trial in plan.trials:
-        facts, hparams = plan.facts[trial.dataset], plan.hparams[draw_of(trial)]
-        height, width = input_size(trial.setup, facts.height, facts.width, facts.channels)
-        choice = choose_model(trial.setup, hparams, height, width)
-        if choice.weights is not None and (trial.dataset, choice.name) not in made:
-            made.add((trial.dataset, choice.name))
-            shape = (facts.channels, height, width)
-            build_model(choice, shape, len(stores[trial.dataset].manifest.classes), hparams, weights_file)
 
 
 def plan_text(plan: Plan, left: Mapping[str, float] | None = None, num_workers: int = 1) -> str:

@@ -19,21 +19,21 @@ _SECONDS, _MOST_STEPS, _EVALUATED = 2.0, 30, 128
 
 
 def probe(plan: Plan, stores: Mapping[str, Store], device: str = "cpu") -> list[Timed]:
-    """Time a few steps of one trial per dataset, in this process, with its threads; writes nothing.
+    """Time a few steps of one trial per dataset that is there, in this process, with its threads; writes nothing.
 
     Starting weights are left out: they may lie elsewhere and do not change the time.
 
     Args:
         plan: the sweep.
-        stores: its datasets.
+        stores: its datasets, as far as they are there.
         device: name of the device to train on.
     """
     found = []
-    for name in plan.facts:
+    for name, store in stores.items():
         trials = [t for t in plan.trials if t.dataset == name]
         if trials:
             chosen = next((t for t in trials if t.algorithm == "erm" and t.hparams_seed == 0), trials[-1])
-            found.append(_time(chosen, plan, stores[name], device))
+            found.append(_time(chosen, plan, store, device))
     return found
 
 

@@ -120,7 +120,7 @@ def split_lines(trials: Sequence[TrialSpec], facts: Mapping[str, DatasetFacts]) 
             continue
         least = 0.5 if trial.setup.get("stratified") else 1.0  # rounded, or rounded down
         sizes = zip(about.environments, about.sizes, strict=True)
-        small = [f"{name} ({size})" for name, size in sizes if size == 1 or size * trial.holdout_fraction < least]
+        small = [f"{name} ({size})" for name, size in sizes if size == 1 or 0 < size * trial.holdout_fraction < least]
         if small:
             lines.append(
                 f"{dataset}: holdout_fraction {trial.holdout_fraction:g} leaves no validation part in environment "

@@ -243,6 +243,21 @@ def test_a_dry_run_writes_nothing_and_estimates(config: Path, swept: Path, tmp_p
     assert "20 trials to run" in said
 
 
+def test_a_dry_run_counts_what_is_not_there_yet(config: Path, tmp_path: Path) -> None:
+    few = ("--sweep.criteria", "[oracle]", "--sweep.algorithms", "[erm]")
+    both = ("--sweep.datasets", "{rotated_digits: null, terra_incognita: nowhere}")
+    said = fedhpc("sweep", config, "--out", tmp_path / "x", *few, *both, "--dry-run", code=2)
+    assert re.search(r"terra_incognita +4 +4 +4\n", said)
+    assert re.search(r"all +8 +8\n", said)
+    assert re.search(r"estimate: .* \(rotated_digits .*\)\n.*; 4 trials to run\n", said)
+    assert "counted as published, for images of 224x224 or 28x28 pixels: terra_incognita" in said
+    assert "validation part" not in said, "their numbers are not known"
+    assert "sweep.datasets.terra_incognita nowhere: no such folder" in said
+    alone = ("--sweep.datasets", "{terra_incognita: nowhere}", "--dry-run")
+    assert "estimate" not in fedhpc("sweep", config, *few, *alone, code=2)
+    assert "trials" not in fedhpc("sweep", config, "--sweep.datasets", "{mine: nowhere}", "--dry-run", code=2)
+
+
 def test_mistakes_are_told_in_a_line(config: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "x")
     assert "no trial nothing" in fedhpc("sweep", config, *out, "--only", "nothing", code=2)

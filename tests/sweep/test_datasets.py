@@ -10,8 +10,9 @@ import pytest
 from fedhpc.config import from_tree, load
 from fedhpc.data.writer import ShardWriter
 from fedhpc.errors import ConfigError, DatasetError
-from fedhpc.sweep.datasets import open_dataset
-from fedhpc.sweep.plan import facts_of, make_plan
+from fedhpc.sweep.datasets import facts_of, open_dataset, published_facts
+from fedhpc.sweep.estimate import DatasetFacts
+from fedhpc.sweep.plan import make_plan, num_trials
 from fedhpc.sweep.run_trial import run_trial
 from fedhpc.sweep.settings import SweepConfig
 from fedhpc.sweep.stored import without_copies
@@ -21,12 +22,12 @@ from tests.sweep.trials import Kept
 SHAPE, NUM = (6, 6, 3), 30
 
 
-def write(out: Path, name: str = "image_folder") -> Path:
+def write(out: Path, name: str = "image_folder", filled: int = 3) -> Path:
     with ShardWriter(
         out, name=name, classes=["a", "b"], environments=["e", "f", "g"], shape=SHAPE, expected=NUM, attributes={}
     ) as writer:
         for i, image in enumerate(pixels(3, NUM, *SHAPE)):
-            writer.add(image, label=i % 2, environment=i % 3, split=255, path=f"{i}.png", attributes={})
+            writer.add(image, label=i % 2, environment=i % filled, split=255, path=f"{i}.png", attributes={})
     return out
 
 
@@ -41,11 +42,30 @@ def test_two_folders_of_ones_own_images_in_one_sweep(tmp_path: Path) -> None:
     assert run_trial(plan.trials[0], stores[plan.trials[0].dataset], Kept()) is not None
 
 
+def test_an_environment_without_samples_is_refused_before_any_trial(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="environment g of image_folder has no samples"):
+        facts_of(open_dataset("mine", str(write(tmp_path / "mine", filled=2))))
+
+
 def test_a_prepared_dataset_keeps_its_name(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="holds the dataset 'pacs'; call it so"):
         open_dataset("mine", str(write(tmp_path / "mine", "pacs")))
     with pytest.raises(DatasetError, match="holds the dataset 'image_folder', the config asks for 'pacs'"):
         open_dataset("pacs", str(write(tmp_path / "own")))
+
+
+def test_the_study_can_be_counted_before_its_data_are_there() -> None:
+    config = load(SweepConfig, str(Path(__file__).resolve().parents[2] / "configs" / "sweep" / "domainbed.yaml"))
+    found = {name: published_facts(name) for name in config.sweep.roots}
+    facts = {name: known for name, known in found.items() if known is not None}
+    assert num_trials(config, {name: len(known.environments) for name, known in facts.items()}) == 47_520
+    totals = {name: sum(known.sizes) for name, known in facts.items()}
+    assert totals == {
+        "colored_mnist": 70_000, "rotated_mnist": 70_000, "vlcs": 10_729, "pacs": 9_991, "office_home": 15_588,
+        "terra_incognita": 0, "domain_net": 586_575,
+    }  # fmt: skip
+    assert facts["colored_mnist"] == DatasetFacts(("+90%", "+80%", "-90%"), (23_334, 23_333, 23_333), 28, 28, 2)
+    assert published_facts("image_folder") is published_facts("mine") is published_facts("digits") is None
 
 
 def test_what_is_not_embedded_needs_a_folder() -> None:
