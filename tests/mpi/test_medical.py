@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from launcher import REPOSITORY, mpirun, ranks_of, start, still_alive
+from safetensors.torch import load_file
 from test_survive import SurvivingJob, has_ulfm, wait_for_round
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -159,6 +161,16 @@ def test_what_is_different_has_different_bits(folder: Path) -> None:
     found = {name: outcome(folder / f"{name}-1") for name in names}
     assert len({str(done["scores"]) for done in found.values()}) == len(names)
     assert outcome(folder / "pinned-4")["scores"] == outcome(folder / "swad-1")["scores"]
+
+
+@pytest.mark.parametrize("name", ["crt", "crt-feddyn"])
+def test_the_backbone_stays_while_a_fresh_classifier_learns(name: str, folder: Path) -> None:
+    run = folder / f"{name}-2"
+    saved = [run / "checkpoints" / f"round-{round:08d}" / "server.safetensors" for round in (7, 8)]
+    before, after = (load_file(file)["vector.weights"] for file in saved)
+    head = sum(t.numel() for key, t in load_file(run / "model.safetensors").items() if key.startswith("classifier."))
+    assert torch.equal(before[:-head], after[:-head])
+    assert not torch.equal(before[-head:], after[-head:])
 
 
 def test_a_job_killed_in_the_middle_of_a_task_goes_on(tmp_path: Path) -> None:
