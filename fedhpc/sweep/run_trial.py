@@ -84,6 +84,8 @@ class Trial:
         seed_torch(self._stream("init"))
         shape = (manifest.channels, height, width)
         model = build_model(choice, shape, len(manifest.classes), self.hparams, weights_file).to(self._device)
+        if self._device.type == "cuda":  # the peak of the trial before says nothing about this one
+            torch.cuda.reset_peak_memory_stats(self._device)
         self._transform = build_transform(
             self.spec.setup, manifest, bool(self.hparams["data_augmentation"]), choice.dtype
         )
