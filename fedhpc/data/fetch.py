@@ -177,8 +177,10 @@ def _download(url: str, part: Path, size: int | None, progress: Progress | None)
             _append(url, part, size, progress)
             return None
         except urllib.error.HTTPError as error:
-            if error.code == 416 and before:  # what is there is no beginning of what is offered
-                part.unlink()
+            if error.code == 416 and before:
+                if error.headers.get("Content-Range") == f"bytes */{before}":
+                    return None  # all was there, and was to be checked when the last attempt ended
+                part.unlink()  # what is there is no beginning of what is offered
             elif error.code < 500 and error.code != 429:
                 return f"HTTP {error.code} {error.reason}"
             problem = f"HTTP {error.code} {error.reason}"

@@ -58,7 +58,10 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
                 return
             start = int(wanted[6:-1]) if wanted and offered.ranges else 0
             if start and start >= len(content):
-                self.send_error(416)
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(content)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
                 return
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(content) - start))
@@ -128,6 +131,15 @@ def test_a_rest_of_something_longer_is_dropped(site: Site, tmp_path: Path) -> No
     (tmp_path / "a.zip.part").write_bytes(CONTENT + b"more")
     fetch("it", tmp_path, recipe(site))
     assert (tmp_path / "a.zip").read_bytes() == CONTENT
+
+
+def test_what_was_whole_but_not_yet_checked_is_not_fetched_again(site: Site, tmp_path: Path) -> None:
+    """Killed while it formed the sum, which takes a while for a large file."""
+    site.files["/a.zip"] = CONTENT
+    (tmp_path / "a.zip.part").write_bytes(CONTENT)
+    fetch("it", tmp_path, recipe(site))
+    assert (tmp_path / "a.zip").read_bytes() == CONTENT
+    assert [wanted for _, wanted in site.asked] == [f"bytes={len(CONTENT)}-"]
 
 
 def test_a_wrong_sum_is_refused_and_not_resumed(site: Site, tmp_path: Path) -> None:
