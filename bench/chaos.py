@@ -107,7 +107,8 @@ class Hosts(Machine):
             "FEDHPC_START_SECONDS": "40",
             "PRTE_MCA_plm_ssh_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=2",
         }
-        return self.cluster.start("head", self.cluster.mpirun(used, words), log, env)
+        passed_on = ["-x", "FEDHPC_START_SECONDS"]  # ssh passes nothing on by itself
+        return self.cluster.start("head", self.cluster.mpirun(used, words, *passed_on), log, env)
 
     def mend(self) -> None:
         """Bring back what was switched off."""
