@@ -12,7 +12,7 @@ from typing import Any
 
 import fedhpc
 from fedhpc.report.figures import Figure
-from fedhpc.report.published import published_mean
+from fedhpc.report.published import published_error, published_mean
 from fedhpc.report.results import Cell, Table
 from fedhpc.report.sweep_notes import missing_trials, remarks, rerun_command
 from fedhpc.report.sweeps import SweepResults
@@ -50,13 +50,15 @@ def json_report(found: SweepResults) -> str:
 
 
 def _table_tree(table: Table, compat: bool) -> dict[str, Any]:
+    of = table.criterion, table.dataset
     rows = [
         {
             "algorithm": r.algorithm,
             "cells": [_cell_tree(c, compat) for c in r.cells],
             "mean": r.mean,
             "mean_standard_error": r.figure.error(),
-            "published_mean": published_mean(table.criterion, table.dataset, r.algorithm, len(table.environments)),
+            "published_mean": published_mean(*of, r.algorithm, len(table.environments)),
+            "published_standard_error": published_error(*of, r.algorithm, len(table.environments)),
         }
         for r in table.rows
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import fedhpc
 from fedhpc.report.figures import Figure
-from fedhpc.report.published import CONDITIONS, published_mean
+from fedhpc.report.published import CONDITIONS, published_error, published_mean
 from fedhpc.report.results import Cell, Row, Table
 from fedhpc.report.selection import Choice
 from fedhpc.report.sweep_notes import INCOMPLETE, missing_notes, remarks
@@ -112,7 +112,9 @@ def _comparisons(found: SweepResults) -> Iterator[tuple[str, list[list[str]]]]:
                 published = published_mean(name, table.dataset, row.algorithm, len(table.environments))
                 if published is not None:
                     away = "" if row.mean is None else f" ({row.mean - published:+.1f})"
-                    means.setdefault(row.algorithm, {})[table.dataset] = f"{published:.1f}{away}"
+                    error = published_error(name, table.dataset, row.algorithm)
+                    shown = f"{published:.1f}" if error is None else f"{published:.1f} ± {error:.1f}"
+                    means.setdefault(row.algorithm, {})[table.dataset] = shown + away
         datasets = [t.dataset for t in found.tables[name] if any(t.dataset in cells for cells in means.values())]
         if datasets:
             rows = [[algorithm, *(cells.get(d, MISSING) for d in datasets)] for algorithm, cells in means.items()]

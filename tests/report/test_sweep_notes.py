@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhpc.report.published import published_mean
+from fedhpc.report.published import published_error, published_mean
 from fedhpc.report.results import SweepRecords
 from fedhpc.report.sweep_json import json_tree
 from fedhpc.report.sweep_notes import missing_notes, remarks
@@ -117,16 +117,23 @@ def test_figures_are_compared_with_the_published_ones(tmp_path: Path) -> None:
     assert published_mean("oracle", "terra_incognita", "cdann") == 50.8
     assert published_mean("oracle", "rotated_digits", "erm") is None
     assert published_mean("other", "pacs", "erm") is None
+    assert published_error("training_domain_validation", "terra_incognita", "erm") == 1.8
+    assert published_error("oracle", "pacs", "irm") is published_error("oracle", "mine", "erm") is None
     found = results(load(write_sweep(tmp_path, specs(algorithms=("erm", "mine")), PACS)))
     rows = [line.split() for line in text_report(found).splitlines() if "(" in line and line.startswith("erm")]
-    assert rows == [["erm", "85.5", "(-25.0)"], ["erm", "83.0", "(-22.5)"], ["erm", "86.7", "(-26.2)"]]
+    assert rows == [
+        ["erm", "85.5", "±", "0.2", "(-25.0)"],
+        ["erm", "83.0", "±", "0.7", "(-22.5)"],
+        ["erm", "86.7", "±", "0.3", "(-26.2)"],
+    ]
 
 
 def test_a_mean_over_some_environments_is_not_held_against_one_over_all(tmp_path: Path) -> None:
     trials = [t for t in specs() if t.test_envs == (0,)]
     found = results(load(write_sweep(tmp_path, trials, PACS, ["oracle"])))
     assert "published means" not in text_report(found)
-    assert [row["published_mean"] for table in json_tree(found)["tables"] for row in table["rows"]] == [None]
+    (row,) = [row for table in json_tree(found)["tables"] for row in table["rows"]]
+    assert row["published_mean"] is row["published_standard_error"] is None
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "fedavg+erm"])
