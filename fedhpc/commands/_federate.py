@@ -11,6 +11,7 @@ from fedhpc.comm.checks import check_shared, pinning_problems, refuse
 from fedhpc.comm.world import RanksLostError
 from fedhpc.commands._configs import compare_stored, is_medical
 from fedhpc.commands._session import Session
+from fedhpc.commands._unused import unused_settings
 from fedhpc.config import RunConfig
 from fedhpc.errors import DONE, STOPPED_EARLY, FedhpcError
 from fedhpc.report.studies import FAILED as FAILED_FILE
@@ -154,7 +155,7 @@ def _federation(
     if world.is_root:
         directory.begin()  # not earlier: mistakes that show before do not occupy the directory
         directory.write_json("partition.json", build.partition_report(data))
-        for note in [*notes, *data.partition.notes, *build.unused_settings(config)]:
+        for note in [*notes, *data.partition.notes, *unused_settings(config)]:
             session.warn(note)
     loop = RunLoop(session, config, directory, config.rounds)
     engine = Engine(

@@ -273,18 +273,6 @@ def engine_settings(config: RunConfig) -> EngineSettings:
     )
 
 
-def unused_settings(config: RunConfig) -> list[str]:
-    """Settings that have no effect in this combination: said once, never silently ignored."""
-    found: list[str] = []
-    if config.local.optimizer == "adam" and config.local.momentum:
-        found.append("local.momentum has no effect with local.optimizer: adam")
-    if config.aggregation.dtype == "float32":
-        found.append("aggregation.dtype: float32 gives up equal bits on different numbers of ranks")
-    if config.generalize.test_envs and config.aggregation.buffers == "keep_local":
-        found.append("held-out environments are evaluated with the initial batch norm statistics: buffers stay local")
-    return found
-
-
 def partition_report(data: OpenedData) -> dict[str, Any]:
     """Who owns what, for partition.json."""
     return {

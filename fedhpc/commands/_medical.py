@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhpc.comm.world import World
 from fedhpc.commands import _federation as build
+from fedhpc.commands import _unused
 from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
 from fedhpc.data.timeline import PARTS, Timeline
@@ -136,7 +137,7 @@ def report_of(config: MedicalConfig, data: MedicalData) -> dict[str, Any]:
 
 def unused_settings(config: MedicalConfig, data: MedicalData) -> list[str]:
     """What a user should know of this combination: said once, never silently ignored."""
-    found = build.unused_settings(config)
+    found = _unused.unused_settings(config)
     if config.evaluate.every != 1:
         found.append("evaluate.every has no effect in a medical run: models are examined where a task ends")
     if config.evaluate.target_accuracy is not None:

@@ -1,0 +1,50 @@
+"""A setting that changes nothing in its combination is told, and no configuration of ours has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhpc.commands._configs import load_run
+from fedhpc.commands._unused import unused_settings
+from fedhpc.config import RunConfig, read_yaml
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+RUNS = [path for path in sorted(CONFIGS.rglob("*.yaml")) if "rounds" in read_yaml(str(path))]
+
+
+def told(**sections: dict[str, Any]) -> list[str]:
+    return unused_settings(RunConfig.from_dict({"rounds": 1, "partition": {"kind": "iid", "clients": 2}, **sections}))
+
+
+@pytest.mark.parametrize(
+    ("sections", "lines"),
+    [
+        ({}, []),
+        ({"personalize": {"inner_lr": 0.5}}, ["personalize.inner_lr has no effect with personalize.method: none"]),
+        ({"personalize": {"method": "proto", "order": "first", "inner_steps": 1}},
+         ["personalize.order has no effect with personalize.method: proto"]),
+        ({"personalize": {"method": "maml", "inner_lr": 0.5, "delta": 0.1}},
+         ["personalize.delta has no effect with personalize.order: full"]),
+        ({"personalize": {"method": "maml", "order": "hessian_free", "delta": 0.1}}, []),
+        ({"local": {"optimizer": "adam", "momentum": 0.9}},
+         ["local.momentum has no effect with local.optimizer: adam"]),
+        ({"generalize": {"stratified": True}}, ["generalize.stratified has no effect without generalize.test_envs"]),
+        ({"generalize": {"stratified": True, "test_envs": [0]}}, []),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_told(sections: dict[str, Any], lines: list[str]) -> None:
+    assert told(**sections) == lines
+
+
+def test_plain_sums_say_what_they_give_up_and_have_no_grid() -> None:
+    grid, bits = told(aggregation={"dtype": "float32", "grid_bits": 30})
+    assert grid == "aggregation.grid_bits has no effect with aggregation.dtype: float32"
+    assert "gives up equal bits" in bits
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(CONFIGS)))
+def test_no_shipped_configuration_has_a_setting_without_effect(path: Path) -> None:
+    assert unused_settings(load_run(str(path))) == []
