@@ -121,8 +121,8 @@ def host_loss(num_hosts: int, survives: bool, environment: Mapping[str, str]) ->
     if num_hosts < 2:
         return Verdict(name, "skipped", "all ranks are on one host")
     if survives:
-        text = "survivors go on (on_rank_loss: continue); mpirun may then not end by itself: `done` is the truth"
-        return Verdict(name, "ok", f"{text}, scripts of `fedhpc submit` end it")
+        text = "survivors go on, if mpirun has --prtemca oob_tcp_keepalive_time 0 (else they are ended after 8 minutes)"
+        return Verdict(name, "ok", f"{text}; mpirun may then wait on when all is `done`")
     if "SLURM_JOB_ID" in environment or "FLUX_JOB_ID" in environment:
         return Verdict(name, "ok", "the scheduler ends or requeues the job; go on with --resume")
     if _BY_MPIRUN in environment:

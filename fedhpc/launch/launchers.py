@@ -9,6 +9,8 @@ from fedhpc.launch.words import word
 
 _PMI = {"openmpi": "pmix", "mpich": "pmi2", "cray": "cray_shasta"}
 _KEEPALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=6"
+_SURVIVING = "--with-ft ulfm --mca async_mpi_finalize 1 --prtemca oob_tcp_keepalive_time 0"
+"""The last: mpirun's own keepalive would notice a lost host after eight minutes, and end those who went on."""
 _PASSED_ON = "OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH"
 
 
@@ -66,7 +68,7 @@ def _mpirun(job: JobRequest) -> str:
     if job.site.mpi == "mpich":  # Hydra
         return f"{name} -n {job.ranks} -ppn {per_node} -genvall"
     depth = f":PE={cpus}" if cpus > 1 else ""
-    survive = " --with-ft ulfm --mca async_mpi_finalize 1" if job.survive else ""
+    survive = f" {_SURVIVING}" if job.survive else ""
     # By its full path it finds its daemon on other hosts, too.
     path = f'"$(command -v {name} || echo {name})"'
     return f'{path} -n {job.ranks} --map-by ppr:{per_node}:node{depth} "${{passed_on[@]}}"{survive}'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from virtual import CONFIG, Cluster
 
-FLAGS = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
+FLAGS = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1", "--prtemca", "oob_tcp_keepalive_time", "0"]
 OPTIONS = "--rounds 60 --evaluate.target_accuracy null --evaluate.every 100000 --checkpoint.every 5"
 
 

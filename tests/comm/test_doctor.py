@@ -13,7 +13,7 @@ MPIRUN = {"PRTE_LAUNCHED": "1"}
     ("num_hosts", "survives", "environment", "said"),
     [
         (1, False, MPIRUN, "on one host"),
-        (3, True, MPIRUN, "mpirun may then not end"),
+        (3, True, MPIRUN, "oob_tcp_keepalive_time 0"),
         (3, False, MPIRUN, "ServerAliveInterval"),
         (3, False, {**MPIRUN, "SLURM_JOB_ID": "7"}, "scheduler"),
         (3, False, {"FLUX_JOB_ID": "f7"}, "scheduler"),

@@ -60,7 +60,7 @@ def test_every_script_warns_stops_and_resumes(name: str) -> None:
     # With ULFM the keepalive would let mpirun kill the survivors.
     for name in ("PRTE_MCA_plm_ssh_args", "OMPI_MCA_plm_rsh_args"):
         assert (f"export {name}" in text) is (open_mpi and not job.survive)
-    assert ("--with-ft ulfm" in text) is job.survive
+    assert ("--with-ft ulfm" in text) is ("oob_tcp_keepalive_time 0" in text) is job.survive
     assert ("LD_LIBRARY_PATH PYTHONPATH" in text) is open_mpi
 
 

@@ -37,7 +37,7 @@ passed_on=()
 for name in OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH "${!FEDHPC_@}"; do  # ssh passes nothing on by itself
     [ -z "${!name:-}" ] || passed_on+=(-x "$name")
 done
-launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}" --with-ft ulfm --mca async_mpi_finalize 1)
+launcher=("$(command -v mpirun || echo mpirun)" -n 16 --map-by ppr:4:node:PE=8 "${passed_on[@]}" --with-ft ulfm --mca async_mpi_finalize 1 --prtemca oob_tcp_keepalive_time 0)
 finished="$out/done"
 command=(fedhpc run /home/user/configs/scaffold.yaml --rounds 200 --out "$out" --resume)
 
