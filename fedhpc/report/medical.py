@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ HOLDOUT = "holdout_"
 SCENARIO = "scenario.json"
 COMPAT_LTR, GROUP_GAP, LTR_GAP = "compat_ltr", "group_gap", "group_ltr_gap"
 """Scores that are not recorded but follow from those that are: see `_derive`."""
+NOT_KNOWN = "not known"
+"""Name of the group of samples that lack an attribute; it is no side of a gap between groups."""
 
 
 @dataclass
@@ -221,16 +223,21 @@ def fill(run: MedicalRun, records: Iterable[Record], rounds_per_task: int | None
         for model, series in models.items():
             for round, value in series.items():
                 run.holdout[what][model][row[round]] = value
-    _derive(run.local, "", run.known_classes(local=True))
-    _derive(run.holdout, HOLDOUT, run.known_classes(local=False))
+    unknown = {number for number, name in enumerate(run.tree.get("groups", ())) if name == NOT_KNOWN}
+    _derive(run.local, "", run.known_classes(local=True), unknown)
+    _derive(run.holdout, HOLDOUT, run.known_classes(local=False), unknown)
 
 
 def _derive(
-    scores: dict[str, dict[Any, np.ndarray]], prefix: str, known: Mapping[int, Sequence[int]] | None = None
+    scores: dict[str, dict[Any, np.ndarray]],
+    prefix: str,
+    known: Mapping[int, Sequence[int]] | None = None,
+    unknown: Set[int] = frozenset(),
 ) -> None:
     """Add the original's LTR (a class that is absent counts as 0, figures rounded) and gaps between groups.
 
-    The original's clients have their own dataset's classes alone: `known` names those of each client.
+    The original's clients have their own dataset's classes alone: `known` names those of each client. Groups in
+    `unknown` are left out of gaps.
     """
     for name, source, rule in (
         (COMPAT_LTR, "class_accuracy_", _compat_ltr),
@@ -238,6 +245,8 @@ def _derive(
         (LTR_GAP, "group_ltr_", _gap),
     ):
         found = {number: scores[key] for number, key in sorted(numbered(scores, prefix + source).items())}
+        if rule is _gap:
+            found = {number: by for number, by in found.items() if number not in unknown}
         asked = known if known and name == COMPAT_LTR else {}
         for owner in next(iter(found.values()), ()):
             own = [by[owner] for number, by in found.items() if number in asked.get(owner, found)]

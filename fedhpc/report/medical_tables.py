@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedhpc.report.ltr import confidence_interval, imbalance_factor
-from fedhpc.report.medical import MedicalRun
+from fedhpc.report.medical import NOT_KNOWN, MedicalRun
 from fedhpc.report.medical_groups import by_title
 from fedhpc.report.medical_scores import MAIN, Score, all_scores, mean_matrix, training_counts
 
 _ERROR = "± half of the 95 % t-interval over seeds (none of one seed)"
-_NOTE = f"percent, mean over seeds {_ERROR}; group gap: best minus worst on the hold-out"
+_NOTE = f"percent, mean over seeds {_ERROR}; group gap: best minus worst on the hold-out, without a group '{NOT_KNOWN}'"
 _LOCAL = "local: mean over clients and evaluated tasks after the last task; local and hold-out leave absent classes out"
 
 

@@ -193,6 +193,22 @@ def test_runs_that_differ_in_more_than_their_seed_are_told_apart(tmp_path: Path)
     assert notes == ["again repeats 0.1-1 (same settings, seed 1): left out"]
 
 
+def test_samples_of_unknown_demographics_are_no_side_of_a_gap(tmp_path: Path) -> None:
+    place = write_run(tmp_path / "run", "cb", 0)
+    both = read_medical(place, "x")
+    (place / "scenario.json").write_text('{"groups": ["0-59", "not known"]}')
+    one = read_medical(place, "x")
+    (place / "scenario.json").write_text('{"groups": ["0-59", "60+"]}')
+    named = read_medical(place, "x")
+    for score in ("group_gap", "group_ltr_gap"):
+        for run in (both, named):
+            assert np.isfinite(run.local[score][0]).all()
+            assert run.final_holdout(score) > 0
+        assert np.isnan(one.local[score][0]).all()
+        assert math.isnan(one.final_holdout(score))
+    assert np.isfinite(one.local["group_accuracy_1"][0]).all(), "it is shown by itself"
+
+
 def test_the_originals_ltr_counts_an_absent_class_as_zero(tmp_path: Path) -> None:
     run = read_medical(write_run(tmp_path / "run", "cb", 0), "x")
     before = run.local["ltr"][0]

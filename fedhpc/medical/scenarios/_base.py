@@ -18,6 +18,7 @@ from fedhpc.medical.apportion import near_equal, whole_table
 from fedhpc.medical.counting import fractions
 from fedhpc.medical.groups import BINARY_EDGES, BRACKET_EDGES, Groups, codes_of, groups_by_attributes, groups_by_label
 from fedhpc.medical.kinds import SPARE, check_kind, drawn_kinds
+from fedhpc.report.medical import NOT_KNOWN
 from fedhpc.seeding import derive, generator
 
 _SHARE = Limits(at_least=0, at_most=1)
@@ -143,7 +144,7 @@ class Scenario(Section):
         groups = groups_by_attributes(table, self.groups, train, edges, keep_empty=self.mode == "compat")
         if self.missing == "group" and (groups.ids < 0).any():
             ids = np.where(groups.ids < 0, groups.num, groups.ids)
-            return Groups(ids, (*groups.values, (None,)), (*groups.names, "not known"))
+            return Groups(ids, (*groups.values, (None,)), (*groups.names, NOT_KNOWN))
         return groups
 
     def task_codes(self, table: SampleTable, attribute: str) -> np.ndarray:
