@@ -35,7 +35,10 @@ def largest_remainder(sizes: Sequence[int], seats: int, at_least: int = 1) -> li
         ConfigError: fewer seats than the minimum needs.
     """
     if seats < at_least * len(sizes):
-        raise ConfigError(f"{seats} clients for {len(sizes)} datasets; at least {at_least * len(sizes)} are needed")
+        raise ConfigError(
+            f"scenario.clients is {seats}, and there are {len(sizes)} environments (datasets, sites); at least "
+            f"{at_least * len(sizes)} clients are needed"
+        )
     total = sum(sizes)
     quotas = [seats * size / total for size in sizes]
     shares = [max(int(quota), at_least) for quota in quotas]

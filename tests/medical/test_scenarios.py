@@ -11,6 +11,7 @@ from fedhpc import registry
 from fedhpc.data.table import SampleTable
 from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError
+from fedhpc.medical.apportion import largest_remainder
 from fedhpc.medical.config import SCENARIOS
 from fedhpc.medical.scenarios._fixed import demand
 from tests.medical.scenario_tables import KINDS, TABLE, make, make_table, sizes, used
@@ -219,6 +220,24 @@ def test_what_is_not_possible_is_refused_with_the_numbers(options: dict[str, Any
 def test_wrong_numbers_are_refused_at_once(kind: str, options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         registry.load(SCENARIOS, kind).SCENARIO(**options)
+
+
+def test_clients_are_shared_among_datasets_by_largest_remainders() -> None:
+    """B7 of the original: a dataset got no client, or the total was not what was asked for."""
+    assert largest_remainder([100, 100, 100], 5) == [2, 2, 1]
+    assert largest_remainder([1000, 3, 3], 4) == [2, 1, 1]
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        there = rng.integers(1, 2000, int(rng.integers(1, 7))).tolist()
+        seats = len(there) + int(rng.integers(0, 60))
+        found = largest_remainder(there, seats)
+        quotas = [seats * n / sum(there) for n in there]
+        assert sum(found) == seats
+        assert min(found) >= 1
+        if min(quotas) >= 1:
+            assert all(abs(n - quota) < 1 for n, quota in zip(found, quotas, strict=True))
+    with pytest.raises(ConfigError, match=r"scenario\.clients is 2, and there are 3 environments.*at least 3"):
+        largest_remainder([5, 5, 5], 2)
 
 
 def test_demand_never_exceeds_what_is_there_and_uses_it_all() -> None:

@@ -111,7 +111,12 @@ def _environments(table: Table, spec: TableSpec) -> tuple[str, ...]:
     if spec.environment is None:
         return (spec.table,)
     column = table.column(spec.environment)
-    return tuple(sorted({row.cells[column] for row in table.rows}))
+    return tuple(sorted({_place(row.cells[column]) for row in table.rows}))
+
+
+def _place(text: str) -> str:
+    """Name of a row's environment; one for all whose cell does not tell it."""
+    return "unknown" if is_missing(text) else text
 
 
 def _samples(table: Table, spec: TableSpec, classes: tuple[str, ...], places: tuple[str, ...]) -> Intake:
@@ -139,12 +144,20 @@ def _samples(table: Table, spec: TableSpec, classes: tuple[str, ...], places: tu
                 spec.pattern.replace("{}", cells["path"]),
                 label,
                 intake.unit(cells["unit"]) if "unit" in cells else "",
-                places.index(cells["environment"]) if "environment" in cells else 0,
+                _environment(cells.get("environment"), places, intake),
                 split,
                 attributes,
             )
         )
     return intake
+
+
+def _environment(text: str | None, places: tuple[str, ...], intake: Intake) -> int:
+    """Environment index; 0 without such a column."""
+    if text is None:
+        return 0
+    intake.unknown["environment not known"] += is_missing(text)
+    return places.index(_place(text))
 
 
 def _label(text: str, spec: TableSpec, classes: tuple[str, ...], intake: Intake, line: int) -> int | None:

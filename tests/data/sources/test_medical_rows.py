@@ -68,6 +68,13 @@ def test_one_image_of_two_splits_or_sites_is_refused(column: str, first: str, se
     assert (bad.path, bad.reason) == ("table.csv:2", "a.png has other splits or sites in lines 2, 4")
 
 
+def test_unknown_sites_are_one_environment_with_a_name(tmp_path: Path) -> None:
+    dataset = own_table(tmp_path / "own", "site", "a.png,x,here", "b.png,x,", "c.png,y,?", environment="site")
+    assert dataset.environments == ("here", "unknown")
+    assert [item.environment for item in dataset.items] == [0, 1, 1]
+    assert "table.csv: 2 rows kept: environment not known" in dataset.notes
+
+
 def test_the_datasets_own_attributes_can_not_be_named_again(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"attributes names age, sex; use the key"):
         own_table(tmp_path / "own", "age,sex", "a.png,x,61,M", attributes="[age, sex]")
