@@ -157,7 +157,7 @@ def _federation(
         directory.write_json("partition.json", build.partition_report(data))
         for note in [*notes, *data.partition.notes, *unused_settings(config)]:
             session.warn(note)
-    loop = RunLoop(session, config, directory, config.rounds)
+    loop = RunLoop(session, config, directory, config.rounds, data.store)
     engine = Engine(
         world,
         config.algorithm,

@@ -21,6 +21,7 @@ from fedhpc.runs.rundir import METRICS, RunDirectory
 if TYPE_CHECKING:
     from fedhpc.commands._session import Session
     from fedhpc.config import RunConfig
+    from fedhpc.data.stores import Store
     from fedhpc.federated.engine import Engine
     from fedhpc.federated.records import Sink
     from fedhpc.federated.state import Outcome
@@ -36,6 +37,7 @@ class RunLoop:
         config: of the run.
         directory: where records and checkpoints go.
         rounds: rounds of the whole run, for the progress bar.
+        store: what this rank reads samples from.
 
     Attributes:
         stored: the checkpoint the run goes on from, if there is one.
@@ -45,6 +47,7 @@ class RunLoop:
     config: RunConfig
     directory: RunDirectory
     rounds: int
+    store: Store
     stored: Stored | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +58,7 @@ class RunLoop:
         if self._writer:
             self.sink = RunSink(self._writer, self.rounds, config.evaluate.target_accuracy)
         self._folder = CheckpointFolder(self.directory.path / "checkpoints", config.checkpoint.keep)
-        self._traffic = TrafficLog(world, self.sink)
+        self._traffic = TrafficLog(world, self.sink, lambda: self.store.seconds_reading)
         self.saver = RunSaver(world, self._folder, self._writer, self._traffic)
         self._survives = config.on_rank_loss == "continue"
         if self._survives and (problem := cannot_survive(world)):

@@ -36,7 +36,7 @@ def federation(
         _note_contrast(session, config, directory, data)
         for note in [*notes, *_medical.unused_settings(config, data)]:
             session.warn(note)
-    loop = RunLoop(session, config, directory, run.stages[-1].end)
+    loop = RunLoop(session, config, directory, run.stages[-1].end, data.store)
     engine: Engine | None = None
     outcome: Outcome | None = None
     for stage in run.stages:

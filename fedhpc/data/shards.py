@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +35,11 @@ class ShardStore:
         root: the dataset folder.
         manifest: what it holds.
         table: labels, environments, splits and attributes of all samples.
+        seconds_reading: how long `images` took altogether; on first use that is the file system's time.
     """
 
     def __init__(self, root: Path, manifest: Manifest, table: SampleTable) -> None:
+        self.seconds_reading = 0.0
         self.root, self.manifest, self.table = root, manifest, table
         self._starts = np.cumsum([0] + [shard.num_samples for shard in manifest.shards])
         self._mapped: dict[int, _Mapped] = {}
@@ -90,7 +93,7 @@ class ShardStore:
         Raises:
             DatasetError: a shard vanished or shrank since the dataset was opened.
         """
-        wanted = np.asarray(indices, dtype=np.int64)
+        began, wanted = time.perf_counter(), np.asarray(indices, dtype=np.int64)
         if wanted.ndim != 1:
             raise ValueError(f"indices have {wanted.ndim} dimensions, expected 1")
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= self.num_samples):
@@ -101,6 +104,7 @@ class ShardStore:
             source = self._pixels(int(shard))
             where = np.flatnonzero(shard_of == shard)
             out[where] = source[wanted[where] - self._starts[shard]]
+        self.seconds_reading += time.perf_counter() - began
         return out
 
     def paths(self) -> list[str]:

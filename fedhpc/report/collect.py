@@ -53,6 +53,7 @@ class RunSummary:
         waiting_share: share of the ranks' time without a client to train, mean over rounds.
         wait_share, communicate_share: what root waited for other ranks, and stood in collectives, as shares of the
             rounds' time.
+        read_share: what reading samples took of the loop of rounds, on the node where that was most.
         bytes_moved: root's, sum over rounds.
         collectives: what each node did in each kind of collective.
         diverged: how often a client's update was skipped.
@@ -90,6 +91,7 @@ class RunSummary:
     waiting_share: float | None = None
     wait_share: float | None = None
     communicate_share: float | None = None
+    read_share: float | None = None
     bytes_moved: float | None = None
     collectives: tuple[Collective, ...] = ()
     diverged: int | None = None
@@ -207,6 +209,7 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         waiting_share=tally.mean("waiting_share"),
         wait_share=tally.share("wait_seconds", "round_seconds"),
         communicate_share=tally.share("communicate_seconds", "round_seconds"),
+        read_share=tally.read_share(),
         bytes_moved=tally.total("bytes_moved"),
         collectives=tally.collectives(),
         diverged=int(tally.total("diverged") or 0) if tally.rounds is not None else None,

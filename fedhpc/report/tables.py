@@ -98,6 +98,7 @@ _REST = (
     Column("seconds_per_round", "per round", "s", lambda r: r.seconds_per_round, _seconds),
     Column("wait_share", "waiting", "%", lambda r: r.wait_share, _percent),
     Column("communicate_share", "communicating", "%", lambda r: r.communicate_share, _percent),
+    Column("read_share", "reading", "%", lambda r: r.read_share, _percent),
     Column("status", "status", "", lambda r: r.status, text=True),
 )
 COLUMNS = (*_FIRST, *APART, *_REST)
@@ -153,7 +154,8 @@ def csv_table(runs: Sequence[RunSummary]) -> str:
 
 def latex_table(runs: Sequence[RunSummary]) -> str:
     """The runs as a LaTeX tabular (needs the package booktabs), below comments that say what a caption should."""
-    columns = [c for c in _columns(runs) if c.key not in ("ranks", "wait_share", "communicate_share", "status")]
+    hidden = ("ranks", "wait_share", "communicate_share", "read_share", "status")
+    columns = [c for c in _columns(runs) if c.key not in hidden]
     rows = [[_cell(c, run).translate(_LATEX) for c in columns] for run in runs]
     head = [f"{c.title} ({c.unit})" if c.unit else c.title for c in columns]
     marks = [

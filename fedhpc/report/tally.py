@@ -62,6 +62,7 @@ class Tally:
     figures: dict[str | None, dict[int, dict[str, float]]] = field(default_factory=dict)
     traffic: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     loops: dict[str, float] = field(default_factory=dict)
+    reads: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Take one record in."""
@@ -85,6 +86,8 @@ class Tally:
     def _add_traffic(self, host: str, record: Record, value: float) -> None:
         if record.what == "loop_seconds":
             self.loops[host] = self.loops.get(host, 0.0) + value
+        elif record.what == "read_seconds":
+            self.reads[host] = self.reads.get(host, 0.0) + value
         elif record.collective is not None:
             found = self.traffic.setdefault((host, record.collective), {})
             found[record.what] = found.get(record.what, 0.0) + value
@@ -97,6 +100,11 @@ class Tally:
             loop = self.loops.get(host)
             rows.append(Collective(host, name, int(calls), int(moved), spent, spent / loop if loop else None))
         return tuple(sorted(rows, key=lambda row: (row.host, -row.seconds, row.collective)))
+
+    def read_share(self) -> float | None:
+        """What reading samples took of the loop of rounds, on the node where that was most; None if not recorded."""
+        shares = [read / self.loops[host] for host, read in self.reads.items() if self.loops.get(host)]
+        return max(shares, default=None)
 
     def share(self, what: str, whole: str) -> float | None:
         """One quantity's total over another's, None if either was never recorded or the whole is 0."""

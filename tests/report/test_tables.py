@@ -51,6 +51,7 @@ def test_several_runs_are_a_table_with_dashes_and_remedies(runs, tmp_path):
         "2",
         "-",
         "-",
+        "-",
         "unfinished",
     ]
     place = tmp_path / "c"

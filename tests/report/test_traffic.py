@@ -11,13 +11,14 @@ from fedhpc.runs.records import Record, RecordWriter
 from tests.report.synthetic import write_run
 
 
-def with_traffic(run, hosts, times=1):
+def with_traffic(run, hosts, times=1, read=0.5):
     with RecordWriter(run / "metrics.jsonl") as writer:
         for number in range(1, times + 1):
             writer.write(Record("wait_seconds", 0.5, "s", number, 2.0 * number))
             writer.write(Record("communicate_seconds", 0.1, "s", number, 2.0 * number))
             for host, seconds in hosts.items():
                 writer.write(Record("loop_seconds", 10.0, "s", number, 2.0 * number, host=host))
+                writer.write(Record("read_seconds", read * seconds, "s", number, 2.0 * number, host=host))
                 for what, value in (("calls", 4), ("bytes", 1000), ("seconds", seconds)):
                     where = {"host": host, "collective": "reduce"}
                     writer.write(Record(f"collective_{what}", value, "", number, 2.0 * number, **where))
@@ -31,6 +32,7 @@ def test_what_is_recorded_at_several_checkpoints_adds_up(tmp_path):
         ("node2", 12, 3000, 12.0, pytest.approx(0.4)),
     ]
     assert (run.wait_share, run.communicate_share) == (pytest.approx(0.25), pytest.approx(0.05))
+    assert run.read_share == pytest.approx(0.2), "of the node that reads longest"
     lines = traffic_table(run).splitlines()
     assert lines[1].split()[:3] == ["node", "collective", "calls"]
     assert lines[2].split() == ["node2", "reduce", "12", "3000", "12", "40.0"], "the slowest first"
@@ -47,4 +49,5 @@ def test_of_many_nodes_the_slowest_are_shown_and_the_rest_is_in_the_file(tmp_pat
 
 def test_runs_without_these_records_have_no_such_table(tmp_path):
     run = read_run(write_run(tmp_path / "a"))
-    assert (traffic_table(run), traffic_csv([run]), run.wait_share, run.collectives) == ("", "", None, ())
+    assert (traffic_table(run), traffic_csv([run]), run.collectives) == ("", "", ())
+    assert (run.wait_share, run.read_share) == (None, None)
