@@ -18,6 +18,7 @@ from fedhpc.report.results import Cell, Row, Table
 from fedhpc.report.selection import Choice
 from fedhpc.report.sweep_notes import INCOMPLETE, missing_notes, remarks
 from fedhpc.report.sweeps import SweepResults
+from fedhpc.report.trial_files import SETTINGS
 
 MISSING = "-"
 _LATEX = str.maketrans(
@@ -45,7 +46,10 @@ def _head(found: SweepResults) -> Iterator[str]:
     planned = f" of {len(sweep.planned)}" if sweep.planned else ""
     yield f"{sweep.source}: {finished}{planned} trials finished, {sweep.num_records} records"
     about = {"fedhpc": fedhpc.__version__, **(sweep.about or {}), "rules": "domainbed" if found.compat else "fedhpc"}
+    settings = about.pop(SETTINGS, None)
     yield ", ".join(f"{key} {value}" for key, value in about.items())
+    if settings is not None:
+        yield f"settings: {settings}"
     yield from _errors(found)
 
 

@@ -38,6 +38,8 @@ TRAIN, VALIDATION, TEST, ORACLE = "train_accuracy", "validation_accuracy", "test
 LARGER, SMALLER = (TRAIN, TEST), (VALIDATION, ORACLE)
 WHOLE = "whole"
 """Key of plan.json: whether all trials of the configuration beside it are planned; without it they are."""
+SETTINGS = "settings"
+"""Key of plan.json's `about`: what the trials' settings differ from the defaults in."""
 _AXES = ("id", "run", "dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed")
 
 

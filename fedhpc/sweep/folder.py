@@ -12,13 +12,13 @@ import fedhpc
 from fedhpc.config import to_yaml
 from fedhpc.errors import ConfigError
 from fedhpc.report.results import PlannedTrial
-from fedhpc.report.trial_files import CONFIG, PLAN, WHOLE, is_sweep, plan_text, read_plan
+from fedhpc.report.trial_files import CONFIG, PLAN, SETTINGS, WHOLE, is_sweep, plan_text, read_plan
 from fedhpc.runs.rundir import BATCH_FILES, write_atomically
 from fedhpc.sweep.building import shared_fields
 from fedhpc.sweep.lock import locked
 from fedhpc.sweep.plan import Plan, dataset_of, num_trials
 from fedhpc.sweep.remarks import find_remarks, remark_lines, split_lines
-from fedhpc.sweep.settings import SweepConfig, union
+from fedhpc.sweep.settings import SweepConfig, union, unusual
 from fedhpc.sweep.stored import refuse_change, stored_config
 from fedhpc.sweep.trials import TrialSpec
 
@@ -120,7 +120,8 @@ def _write(folder: Path, content: _Content, plan: Plan) -> None:
     assert content.config is not None
     numbers = {name: len(labels) for name, labels in content.environments.items()}
     found = find_remarks(_specs(content.config, plan, content.planned.values(), numbers), numbers, plan.hparams)
-    about = {"planned with": fedhpc.__version__, "profile": plan.profile}
+    settings = ", ".join(f"{key} {value}" for key, value in unusual(content.config).items())
+    about = {"planned with": fedhpc.__version__, "profile": plan.profile, SETTINGS: settings or "defaults"}
     complete = all(name in numbers for name in content.config.sweep.roots)
     whole = complete and len(content.planned) == num_trials(content.config, numbers)
     more = {WHOLE: whole, _DATA: content.data, _REMARKS: [*remark_lines(found), *split_lines(plan.trials, plan.facts)]}

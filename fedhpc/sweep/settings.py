@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedhpc import registry
-from fedhpc.config import DeviceConfig, Limits, Section, to_tree
+from fedhpc.config import DeviceConfig, Limits, Section, diff, to_tree
 from fedhpc.errors import ConfigError, nearest
 from fedhpc.report.names import ours
 from fedhpc.report.selection import PACKAGE as CRITERIA
@@ -215,6 +216,19 @@ AXES = (
 """Keys by which a sweep may grow: trials that are there already stay valid."""
 HARMLESS = ("checkpoint.", "queue.", "device.name", "device.threads", "hang_seconds")
 """Keys that change no result."""
+
+
+def unusual(config: SweepConfig) -> dict[str, Any]:
+    """The settings of every trial that are not the defaults, by dotted key: no table means anything without them."""
+    given, usual = config.to_dict(), SweepConfig(sweep=AxesConfig(config.sweep.datasets)).to_dict()
+    found: dict[str, Any] = {}
+    for key in diff(usual, given):
+        if not key.startswith((*AXES, *HARMLESS, "sweep.profile")):
+            value: Any = given
+            for part in key.split("."):
+                value = value[part]
+            found[key] = Path(value).name if key == "model.weights" and value else value
+    return found
 
 
 def union(one: SweepConfig, other: SweepConfig) -> SweepConfig:

@@ -13,12 +13,14 @@ import pytest
 
 from fedhpc.config import from_tree
 from fedhpc.errors import ConfigError
+from fedhpc.report.sweep_tables import text_report
+from fedhpc.report.sweeps import results
 from fedhpc.report.trial_files import read_plan
 from fedhpc.sweep import folder as module
 from fedhpc.sweep.estimate import DatasetFacts
 from fedhpc.sweep.folder import DataFacts, write_sweep
 from fedhpc.sweep.plan import Plan, make_plan
-from fedhpc.sweep.settings import SweepConfig
+from fedhpc.sweep.settings import SweepConfig, unusual
 from fedhpc.sweep.stored import stored_config
 
 FACTS = {
@@ -68,6 +70,22 @@ def test_the_configuration_in_the_folder_has_every_trial_that_was_planned(
     assert {t.id for t in planned(configured()).trials} <= set(ids)
     assert {t.id for t in planned(configured(**again)).trials} <= set(ids)
     assert [t.id for t in whole.only(ids).trials]
+
+
+def test_the_plan_says_what_the_trials_settings_are(tmp_path: Path) -> None:
+    write(tmp_path / "plain")
+    assert (read_plan(tmp_path / "plain").about or {})["settings"] == "defaults"
+    changed = {"steps": 31, "validation": "plain", "hparams": {"batch_size": 16}}
+    tree = {"sweep": {"datasets": {"rotated_digits": None}, **changed}}
+    rest = {"model": {"name": "resnet18", "weights": "/somewhere/w.pth"}, "queue": {"heartbeat": 3}}
+    config = from_tree(SweepConfig, {**tree, **rest}, "test")
+    assert unusual(config) == {
+        "model.name": "resnet18", "model.weights": "w.pth", "sweep.hparams.batch_size": 16, "sweep.steps": 31,
+        "sweep.validation": "plain",
+    }  # fmt: skip
+    write(tmp_path / "changed", **changed)
+    text = text_report(results(read_plan(tmp_path / "changed")))
+    assert "settings: sweep.hparams.batch_size 16, sweep.steps 31, sweep.validation plain\n" in text
 
 
 def test_a_part_of_the_sweep_run_again_changes_nothing(tmp_path: Path) -> None:
