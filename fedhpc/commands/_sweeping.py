@@ -30,7 +30,7 @@ from fedhpc.sweep.datasets import facts_of, open_dataset, published_facts
 from fedhpc.sweep.draws import refuse_other_draws
 from fedhpc.sweep.estimate import DatasetFacts, Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.folder import LOG, DataFacts, write_sweep
-from fedhpc.sweep.plan import Plan, make_plan, remark_text
+from fedhpc.sweep.plan import Plan, make_plan, remark_text, remarks
 from fedhpc.sweep.plan import plan_text as text_of
 from fedhpc.sweep.queue_files import forgive, reopen, states
 from fedhpc.sweep.schedule import Queue
@@ -154,36 +154,53 @@ def introduction(session: Session, prepared: Prepared) -> str:
     return "\n".join(filter(None, [text, remark_text(prepared.plan)]))
 
 
-def dry_run(session: Session, prepared: Prepared, folder: Path) -> str:
-    """The plan with an estimate from finished trials, else from a short probe on root; collective."""
+def dry_run(session: Session, prepared: Prepared, folder: Path, as_json: bool = False) -> str:
+    """The plan with an estimate, for a person or as JSON; empty but on root. Collective."""
     pinning = _pin(session, prepared.config, quiet=True)
     if prepared.plan is None:
         return ""
-    plan = prepared.plan
-    settled: set[str] = set()
-    timed: list[Timed] = []
-    if is_sweep(folder):
-        found = states(folder, [t.id for t in plan.trials], prepared.config.queue.settings())
-        settled = {trial for trial, state in found.items() if state == "done"}
-        done = [t.planned() for t in plan.trials if t.id in settled]
-        for trial, seconds in timed_trials(folder, done):
-            timed.append(Timed(trial.dataset, trial.algorithm, plan.costs[trial.id], seconds))
-    probed = not timed
-    if probed:
-        from fedhpc.sweep.probe import probe
-
-        timed = probe(plan, prepared.stores, pinning.device)
-    open_ = [t for t in plan.trials if t.id not in settled]
-    there = [t for t in open_ if t.dataset not in prepared.absent]
+    plan, size = prepared.plan, session.world.size
+    settled = _settled(prepared, plan, folder)
+    timed, how = _timed(prepared, plan, folder, settled, pinning.device)
+    there = [t for t in plan.trials if t.id not in settled and t.dataset not in prepared.absent]
     left = seconds_by_dataset(there, plan.costs, Rates(timed)) if prepared.stores else None
-    how = "a probe of a few steps" if probed else f"{len(settled)} finished trials"
+    if as_json:
+        first, rest = remarks(plan)
+        known = {"counts": plan.counts(), "open": len(there), "profile": plan.profile, "remarks": [*first, *rest]}
+        each = None if left is None else {name: seconds / size for name, seconds in left.items()}
+        known |= {"seconds_left": None if each is None else sum(each.values()), "seconds_left_by_dataset": each or {}}
+        return json.dumps({**known, "absent": {name: str(error) for name, error in prepared.absent.items()}})
     where = f"{socket.gethostname()}, {pinning.device}, {pinning.threads} thread{'s' if pinning.threads > 1 else ''}"
-    lines = [text_of(plan, left, session.world.size)]
+    lines = [text_of(plan, left, size)]
     lines += [f"          from {how} on {where}; {len(there)} trials to run"] if left is not None else []
     if prepared.absent:
         named = ", ".join(prepared.absent)
         lines += ["", f"not there, and counted as published, for images of 224x224 or 28x28 pixels: {named}"]
     return "\n".join(lines)
+
+
+def _settled(prepared: Prepared, plan: Plan, folder: Path) -> set[str]:
+    """The trials that are done."""
+    if not is_sweep(folder):
+        return set()
+    found = states(folder, [t.id for t in plan.trials], prepared.config.queue.settings())
+    return {trial for trial, state in found.items() if state == "done"}
+
+
+def _timed(
+    prepared: Prepared, plan: Plan, folder: Path, settled: Collection[str], device: str
+) -> tuple[list[Timed], str]:
+    """Seconds of finished trials, and of a short probe on root of datasets that have none; and where they are from."""
+    done = [t.planned() for t in plan.trials if t.id in settled]
+    timed = [Timed(t.dataset, t.algorithm, plan.costs[t.id], seconds) for t, seconds in timed_trials(folder, done)]
+    finished = {t.dataset for t in timed}
+    unknown = {name: store for name, store in prepared.stores.items() if name not in finished}
+    if not unknown:
+        return timed, f"{len(settled)} finished trials"
+    from fedhpc.sweep.probe import probe
+
+    timed += probe(plan, unknown, device)
+    return timed, f"{len(settled)} finished trials and a probe of the rest" if finished else "a probe of a few steps"
 
 
 def reopen_trials(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:

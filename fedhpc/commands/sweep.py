@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry-failed", action="store_true", help="try trials again that were given up")
     parser.add_argument("--dry-run", action="store_true", help="print counts, remarks and an estimate of hours; stop")
     parser.add_argument("--status", action="store_true", help="print how far the sweep in --out is; stop")
-    parser.add_argument("--json", action="store_true", help="with --status: as JSON")
+    parser.add_argument("--json", action="store_true", help="with --status and --dry-run: as JSON")
     parser.add_argument("--export", metavar="DIR", type=Path, help="write DomainBed's results.jsonl folders; stop")
     parser.add_argument("--data-dir", metavar="DIR", default="", help="with --export: --data_dir of DomainBed's sweep")
     parser.add_argument("--print_config", action="store_true", help="print the resolved configuration and stop")
@@ -60,8 +60,8 @@ def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> in
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    if args.json and not args.status:
-        raise ConfigError("--json goes with --status")
+    if args.json and not (args.status or args.dry_run):
+        raise ConfigError("--json goes with --status and --dry-run")
     if (args.status or args.export) and args.out is None:
         raise ConfigError("--status and --export need --out, the sweep's folder")
 
@@ -124,7 +124,7 @@ def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
     with session.patience("planning the sweep"):
         prepared: Prepared = _sweeping.prepare(session, args.config, overrides, path, args.only, dry=args.dry_run)
     if args.dry_run:
-        session.say(_sweeping.dry_run(session, prepared, path))
+        session.say(_sweeping.dry_run(session, prepared, path, args.json))
         world.agree(next(iter(prepared.absent.values()), None))
         return DONE
     session.log_folder = path / "log"

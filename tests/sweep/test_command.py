@@ -239,8 +239,12 @@ def test_a_dry_run_writes_nothing_and_estimates(config: Path, swept: Path, tmp_p
     assert re.search(r"a probe of a few steps on \S+, cpu, 1 thread; 20 trials to run", said)
     assert not (tmp_path / "new").exists()
     said = fedhpc("sweep", config, "--out", swept, "--dry-run", "--sweep.n_trials", 2)
-    assert "from 20 finished trials" in said
+    assert "from 20 finished trials on" in said
     assert "20 trials to run" in said
+    both = ("--sweep.datasets", "[rotated_digits, colored_digits]")
+    assert "from 20 finished trials and a probe of the rest" in fedhpc(
+        "sweep", config, "--out", swept, "--dry-run", *both
+    )
 
 
 def test_a_dry_run_counts_what_is_not_there_yet(config: Path, tmp_path: Path) -> None:
@@ -253,6 +257,10 @@ def test_a_dry_run_counts_what_is_not_there_yet(config: Path, tmp_path: Path) ->
     assert "counted as published, for images of 224x224 or 28x28 pixels: terra_incognita" in said
     assert "validation part" not in said, "their numbers are not known"
     assert "sweep.datasets.terra_incognita nowhere: no such folder" in said
+    tree = json.loads(fedhpc("sweep", config, *few, *both, "--dry-run", "--json", code=2).splitlines()[0])
+    assert tree["counts"] == {name: {"all": 4, "oracle": 4} for name in ("rotated_digits", "terra_incognita")}
+    assert (tree["open"], list(tree["absent"])) == (4, ["terra_incognita"])
+    assert tree["seconds_left"] == tree["seconds_left_by_dataset"]["rotated_digits"] > 0
     alone = ("--sweep.datasets", "{terra_incognita: nowhere}", "--dry-run")
     assert "estimate" not in fedhpc("sweep", config, *few, *alone, code=2)
     assert "trials" not in fedhpc("sweep", config, "--sweep.datasets", "{mine: nowhere}", "--dry-run", code=2)
@@ -269,5 +277,6 @@ def test_mistakes_are_told_in_a_line(config: Path, tmp_path: Path) -> None:
     assert "marks 0 samples of environment 0 as train" in said
     assert "dataset rotated_digits" in said
     assert "need --out" in fedhpc("sweep", config, "--status", code=2)
+    assert "--json goes with" in fedhpc("sweep", config, *out, "--json", code=2)
     assert "holds no sweep; `fedhpc sweep" in fedhpc("sweep", config, *out, "--status", code=1)
     assert "holds no run" in fedhpc("report", tmp_path, tmp_path, "--json", code=2)
