@@ -113,6 +113,7 @@ mount -t tmpfs -o size=2g,mode=1777 tmpfs "$LAB/local"      # node-local scratch
 mount --bind "$LAB/etc/hosts" /etc/hosts
 mkdir -p $HOME/.ssh /run/sshd; mount -t tmpfs -o mode=700 tmpfs $HOME/.ssh
 cp "$LAB"/ssh/{id_ed25519,known_hosts,config} $HOME/.ssh/; chmod 600 $HOME/.ssh/*
+[ ! -f $HOME/.bashrc ] || mount --bind /dev/null $HOME/.bashrc   # ssh reads it; what it starts may be killed with a host
 ip link set lo up
 trap 'exit 0' TERM
 : >"$LAB/run/$1.ready"
