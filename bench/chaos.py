@@ -291,6 +291,7 @@ def main() -> None:
     parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--summary", type=Path)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     found = chaos(args)
     if args.summary:
         args.summary.parent.mkdir(parents=True, exist_ok=True)
