@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def fingerprint(store: Store) -> str:
         DatasetError: a shard cannot be read.
     """
     manifest, table = store.manifest, store.table
-    facts = {
+    facts: dict[str, Any] = {
         "classes": manifest.classes,
         "environments": manifest.environments,
         "shape": manifest.sample_shape,
@@ -31,6 +32,9 @@ def fingerprint(store: Store) -> str:
         "table": [array_sum([column]) for column in (table.labels, table.environment, table.split)],
         "pixels": _pixel_sums(store),
     }
+    if table.attributes:  # clients may be made by them
+        columns = {name: array_sum([column]) for name, column in table.attributes.items()}
+        facts["attributes"] = {name: [columns[name], manifest.attributes[name].get("values")] for name in columns}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

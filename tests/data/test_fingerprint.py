@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedhpc.data.fingerprint import fingerprint
+from fedhpc.data.prepare import prepare
 from fedhpc.data.stores import MemoryStore, Store, open_store
 from fedhpc.data.writer import ShardWriter
 from tests.raw_layouts import pixels
@@ -16,10 +17,12 @@ SHAPE, NUM = (4, 4, 1), 12
 IMAGES = pixels(3, NUM, *SHAPE)
 
 
-def write(out: Path, images: np.ndarray = IMAGES, classes: str = "ab", shift: int = 0, split: int = 255) -> Store:
+def write(
+    out: Path, images: np.ndarray = IMAGES, classes: str = "ab", shift: int = 0, split: int = 255, sexes: str = "fm"
+) -> Store:
     writer = ShardWriter(
         out, name="image_folder", classes=list(classes), environments=["e", "f"], shape=SHAPE, expected=NUM,
-        attributes={}, shard_bytes=5 * images[0].nbytes,
+        attributes={"sex": tuple("fmx"), "age": None}, shard_bytes=5 * images[0].nbytes,
     )  # fmt: skip
     with writer:
         for i, image in enumerate(images):
@@ -29,7 +32,7 @@ def write(out: Path, images: np.ndarray = IMAGES, classes: str = "ab", shift: in
                 environment=i % 2,
                 split=split,
                 path=f"{out.name}/{i}.png",
-                attributes={},
+                attributes={"sex": sexes[i % 2], "age": None if i else 40.0},
             )
     return open_store("image_folder", out)
 
@@ -39,7 +42,9 @@ def test_the_same_data_elsewhere_have_the_same_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"images": IMAGES[::-1]}, {"classes": "ac"}, {"shift": 1}, {"split": 0}], ids=lambda c: next(iter(c))
+    "change",
+    [{"images": IMAGES[::-1]}, {"classes": "ac"}, {"shift": 1}, {"split": 0}, {"sexes": "fx"}],
+    ids=lambda c: next(iter(c)),
 )
 def test_whatever_a_training_sees_changes_it(change: dict[str, object], tmp_path: Path) -> None:
     one, other = write(tmp_path / "one"), write(tmp_path / "other", **change)  # type: ignore[arg-type]
@@ -51,3 +56,10 @@ def test_data_in_memory_have_one() -> None:
     blanked = MemoryStore(digits.manifest, digits.table, np.zeros((digits.num_samples, 8, 8, 1), np.uint8))
     assert fingerprint(digits) == fingerprint(open_store("rotated_digits", None))
     assert fingerprint(digits) != fingerprint(blanked)
+
+
+def test_embedded_data_are_the_same_in_a_folder(tmp_path: Path) -> None:
+    prepare("medical_digits", None, tmp_path / "out")
+    assert fingerprint(open_store("medical_digits", tmp_path / "out")) == fingerprint(
+        open_store("medical_digits", None)
+    )
