@@ -86,6 +86,14 @@ class FederatedAlgorithm(ABC):
         """What travels each round."""
         return Traffic()
 
+    @property
+    def means(self) -> Mapping[str, tuple[str, Weighting]]:
+        """Server vectors that are the mean of a client vector over all clients, and how that is weighted.
+
+        The rule keeps them up by itself; they are formed anew where clients lost their state with their rank.
+        """
+        return {}
+
     def check_local(self, optimizer: str, momentum: float) -> None:  # noqa: B027 - most rules work with any
         """Raise ConfigError for a local optimizer the rule cannot work with."""
 

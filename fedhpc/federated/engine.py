@@ -11,19 +11,20 @@ import torch
 from fedhpc.comm.world import World
 from fedhpc.data.clients import ClientData
 from fedhpc.errors import AgreedError, FedhpcError
-from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors
+from fedhpc.federated.algorithm import FederatedAlgorithm
 from fedhpc.federated.buffers import Down, Order, Up
 from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
 from fedhpc.federated.cohorts import CohortPlan
 from fedhpc.federated.evaluation import ClientExam, Exam
 from fedhpc.federated.examiner import Examiner
-from fedhpc.federated.host import LAST, LOCAL_BUFFERS, MOVED, ClientObserver, Host
+from fedhpc.federated.host import LAST, MOVED, ClientObserver, Host, initial_state
 from fedhpc.federated.losses import Losses
 from fedhpc.federated.personalize import Personalizer
 from fedhpc.federated.placement import CostTable, Placement
 from fedhpc.federated.records import NullSink, RoundTimes, Sink, record_round
 from fedhpc.federated.server import Server
 from fedhpc.federated.state import EngineSettings, Outcome, Progress, Saver, Snapshot
+from fedhpc.tensors.accumulator import add_weighted_
 from fedhpc.timing import Stopwatch
 from fedhpc.train.extension import ClientExtension
 from fedhpc.train.local import LocalTrainer
@@ -65,7 +66,6 @@ class Engine:
         exam: Exam | ClientExam | None = None,
         extensions: Sequence[ClientExtension] = (),
     ) -> None:
-        self._extensions = extensions
         self._follow_all = follow_all = settings.follow_all or settings.evaluated_model == "avg_all"
         self._world, self._algorithm, self._trainer = world, algorithm, trainer
         self._data, self._cohorts, self._settings = data, cohorts, settings
@@ -82,27 +82,14 @@ class Engine:
         self._up = Up(summed, *sizes, dtype=torch.float64 if exact else torch.float32)
         self.progress = Progress()
         self.costs = CostTable(data.num_train)
-        self.states = ClientStateStore(self._initial_state(), settings.state_budget)
+        keep_local = settings.sums.buffers == "keep_local"
+        first = initial_state(algorithm, vector, follow_all, keep_local, extensions)
+        self.states = ClientStateStore(first, settings.state_budget)
         self.server: Server | None = None
         if world.is_root:
             self.server = Server(algorithm, vector.weights, vector.buffers, vector.counters(), follow_all)
         self._failure = ""
         self._losses = Losses()
-
-    def _initial_state(self) -> Vectors:
-        """State of a client that never trained."""
-        vector = self._trainer.vector
-        state = {
-            name: torch.zeros(len(vector), dtype=vector.weights.dtype) for name in self._algorithm.traffic.client_state
-        }
-        if self._follow_all:
-            state[LAST] = vector.weights.to("cpu", copy=True)
-        if self._settings.sums.buffers == "keep_local":
-            values = (vector.buffers.to("cpu", copy=True), vector.counters().to(vector.weights.dtype))
-            state.update(zip(LOCAL_BUFFERS, values, strict=True))
-        for extension in self._extensions:
-            state.update(extension.initial())
-        return state
 
     def continue_from(self, previous: Engine) -> None:
         """Go on where another engine of the same clients and model ended, with other data or settings."""
@@ -170,8 +157,24 @@ class Engine:
         self.costs.seconds = seconds.numpy()
         for client, flat in saved([c for c in lost if self.placement.homes[c] == self._world.rank]).items():
             self.states.put(client, flat)
+        self._form_means()
         self._losses.leave_out(self.progress.round, lost)
         return lost
+
+    def _form_means(self) -> None:
+        """Make the server's means over clients those of the states that there are now; collective."""
+        means = dict(self._algorithm.means)
+        if self._follow_all:
+            means[LAST] = (LAST, self._algorithm.traffic.summed["delta"])
+        mine, sizes = self.placement.at_home(self._world.rank), self._data.num_train
+        for name, (own, kind) in means.items():
+            total = torch.zeros(len(self._trainer.vector), dtype=torch.float64)
+            for client in mine:
+                share = sizes[client] / max(1, sum(sizes)) if kind == "samples" else 1 / len(sizes)
+                add_weighted_(total, self.states.get(client)[own], share, self._settings.sums.grid_bits)
+            self._world.reduce_sum_(total)
+            if self.server is not None:
+                self.server.take_mean(name, total)
 
     def run(self) -> Outcome:
         """Run from the present state to the cap, the target, or a stop request; collective.

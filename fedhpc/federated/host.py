@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from fedhpc.data.clients import ClientData
@@ -14,6 +15,7 @@ from fedhpc.federated.algorithm import FederatedAlgorithm, Vectors, Weighting
 from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.client_state import ClientStateStore
 from fedhpc.tensors.accumulator import add_weighted_, largest_entry, problem_with
+from fedhpc.tensors.vector import ParameterVector
 from fedhpc.timing import Stopwatch
 from fedhpc.train.extension import ClientExtension
 from fedhpc.train.local import LocalTrainer, LocalTraining
@@ -25,6 +27,26 @@ LOCAL_BUFFERS = ("_buffers", "_counters")
 
 LAST, MOVED = "_last", "_moved"
 """A client's latest model among its state, and the sum of what these models moved, when avg_all is followed."""
+
+
+def initial_state(
+    algorithm: FederatedAlgorithm,
+    vector: ParameterVector,
+    follow_all: bool,
+    keep_local: bool,
+    extensions: Sequence[ClientExtension],
+) -> Vectors:
+    """State of a client that never trained, on the host."""
+    weights = vector.weights.to("cpu", copy=True)
+    state = {name: torch.zeros_like(weights) for name in algorithm.traffic.client_state}
+    if follow_all:
+        state[LAST] = weights
+    if keep_local:
+        values = (vector.buffers.to("cpu", copy=True), vector.counters().to(weights.dtype))
+        state.update(zip(LOCAL_BUFFERS, values, strict=True))
+    for extension in extensions:
+        state.update(extension.initial())
+    return state
 
 
 @dataclass(frozen=True)

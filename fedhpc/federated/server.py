@@ -12,7 +12,7 @@ from torch import Tensor
 from fedhpc.errors import DIVERGES_AGAIN, FedhpcError
 from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors, Weighting
 from fedhpc.federated.buffers import Down, Up, Verdict
-from fedhpc.federated.host import MOVED
+from fedhpc.federated.host import LAST, MOVED
 
 _WHY = {Verdict.NOT_FINITE: "its result is not finite", Verdict.OUTSIDE_GRID: "an entry of its result left the grid"}
 
@@ -118,6 +118,13 @@ class Server:
         for place, values in kept:  # momentum and drift of earlier rounds would go on moving them
             place.copy_(values)
         return summary
+
+    def take_mean(self, name: str, total: Tensor) -> None:
+        """Replace what is kept up as a mean over all clients: a vector, or avg_all under the clients' name for it."""
+        if name == LAST:
+            self.avg_all = total
+        else:
+            self.vectors[name] = total
 
     def forget(self, parts: Sequence[slice]) -> None:
         """Begin some parts of all vectors but the weights anew: the weights there were replaced."""

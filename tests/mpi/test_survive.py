@@ -12,7 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from launcher import REPOSITORY, MpiJob, environment, find_mpirun, ranks_of, session_of, still_alive
+
+from fedhpc.runs.checkpoint import CheckpointFolder
 
 CONFIG = REPOSITORY / "configs" / "smoke" / "quickstart.yaml"
 OPTIONS = ["--evaluate.target_accuracy", "null", "--evaluate.every", "1000", "--on_rank_loss", "continue"]
@@ -75,6 +78,11 @@ def test_survivors_redo_the_round_without_the_lost_clients(algorithm: str, tmp_p
     assert sizes[at + 1] == 15
     assert sizes[at] == sizes[at + 2] == 20
     assert sorted(sizes) == list(range(1, rounds + 1)), "each round once"
+    if algorithm == "scaffold":
+        saved = CheckpointFolder(out / "checkpoints", 1).latest(print)
+        assert saved is not None
+        controls = torch.stack(list(saved.client_states(range(20)).values()))
+        torch.testing.assert_close(saved.server()["vector.control"], controls.double().mean(0), rtol=0, atol=1e-6)
 
 
 def test_losing_the_server_ends_the_job_and_a_resume_finishes_it(tmp_path: Path) -> None:

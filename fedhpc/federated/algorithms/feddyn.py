@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedhpc.errors import ConfigError
-from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Traffic, Vectors
+from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Traffic, Vectors, Weighting
 from fedhpc.train.correction import Correction
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class FedDyn(FederatedAlgorithm):
     def traffic(self) -> Traffic:
         """Weights down, their change up; drift sums stay at home."""
         return Traffic(client_state=("drift",))
+
+    @property
+    def means(self) -> Mapping[str, tuple[str, Weighting]]:
+        """The server's is that of all drift sums."""
+        return {"mean_drift": ("drift", "uniform")}
 
     def init(self, weights: Tensor) -> Vectors:
         """Mean of all drift sums, zero."""

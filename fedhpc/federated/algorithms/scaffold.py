@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedhpc.errors import ConfigError
-from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Traffic, Vectors
+from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Traffic, Vectors, Weighting
 from fedhpc.train.correction import Correction
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class Scaffold(FederatedAlgorithm):
     def traffic(self) -> Traffic:
         """Weights and the server's control down, both changes up; a client's control stays at home."""
         return Traffic(("weights", "control"), {"delta": "uniform", "control_delta": "uniform"}, ("control",))
+
+    @property
+    def means(self) -> Mapping[str, tuple[str, Weighting]]:
+        """c is the mean of all c_i."""
+        return {"control": ("control", "samples" if self.profile == "feddyn-repo" else "uniform")}
 
     def client_update(self, server: Vectors, client: Vectors, local: LocalTraining) -> Vectors:
         """See `FederatedAlgorithm.client_update`."""
