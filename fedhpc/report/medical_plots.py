@@ -174,7 +174,9 @@ def _scenario(figure: Figure, tree: Mapping[str, Any], rows: Sequence[Mapping[st
     middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(rows)], strict=True)]
     turned: dict[str, Any] = {} if len(starts) <= _UPRIGHT else {"rotation": 60, "ha": "right"}
     panels[1].set_xticks(middles, names, fontsize=7, **turned)
-    panels[0].set_title("Tasks of each client, from left to right", loc="left", fontsize=10)
+    more = sum(row["part"] == "train" for row in tree["rows"]) - len(rows)
+    left_out = f" ({more} more tasks are not shown)" if more else ""
+    panels[0].set_title(f"Tasks of each client, from left to right{left_out}", loc="left", fontsize=10)
 
 
 def _contrast(figure: Figure, contrasts: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
