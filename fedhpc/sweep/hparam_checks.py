@@ -86,6 +86,8 @@ def unused_hparams(config: SweepConfig, facts: Mapping[str, DatasetFacts]) -> It
         flat = [d for d in sweep.roots if not _is_resnet(config, given, facts[d])]
         if name in sweep.hparams and flat:
             yield f"hparams.{name} does not act on {', '.join(flat)}, whose network is no ResNet"
+    if "n_meta_test" in sweep.hparams and sweep.profile == "paper":
+        yield "hparams.n_meta_test does not act in profile paper, in which mldg pairs environments in a ring"
     if "resnet18" in sweep.hparams and config.model.name != "auto":
         yield f"hparams.resnet18 does not act where model.name is {config.model.name}"
 

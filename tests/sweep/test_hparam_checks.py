@@ -69,5 +69,9 @@ def test_what_does_not_act_is_named() -> None:
         "hparams.lr does not act on dann, which have lr_g and lr_d",
         "hparams.freeze_bn does not act on rotated_digits, whose network is no ResNet",
     ]
+    for profile, number in (("paper", 1), ("head", 0)):
+        ring = {"algorithms": ["mldg"], "hparams": {"n_meta_test": 1}, "profile": profile}
+        told = unused_hparams(from_tree(SweepConfig, {"sweep": {**tree, **ring}}, "test"), FACTS)
+        assert len([line for line in told if "n_meta_test does not act" in line]) == number
     tree = {"datasets": ["rotated_digits"], "algorithms": ["erm"], "hparams": {"batch_size": 8}}
     assert not list(unused_hparams(from_tree(SweepConfig, {"sweep": tree}, "test"), FACTS))
