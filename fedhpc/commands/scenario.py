@@ -21,14 +21,14 @@ example:
   fedhpc scenario configs/smoke/medical/cb.yaml --scenario.clients 10 --out runs/scenario
 
 Of a study its first run is shown. Any key of the configuration can be given as an option: --section.key value. With
---out the table is also written as text and JSON, with plots.
+--out the table is also written as text, JSON and CSV (a line per client, task, part, group and class), with plots.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file of a medical run, or of a study")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="write scenario.txt, scenario.json and plots there")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="write scenario.txt, .json, .csv and plots there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--contrast", action="store_true", help="with --out: contrast.json and its plot, by groups")
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Run the command; returns the exit code."""
     from fedhpc.data.fingerprint import fingerprint
     from fedhpc.data.stores import open_store
-    from fedhpc.medical.describe import scenario_tree, text_table
+    from fedhpc.medical.describe import cells_csv, scenario_tree, text_table
 
     config = _configuration(args.config, overrides)
     store = open_store(config.data.dataset, config.data.root)
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from fedhpc.report.medical_plots import contrast_plot, scenario_plots
 
     files = {"scenario.txt": text.encode(), "scenario.json": (json.dumps(tree, indent=1) + "\n").encode()}
+    files["scenario.csv"] = cells_csv(tree).encode()
     files |= scenario_plots(tree)
     if args.contrast:
         from fedhpc.medical.contrast import contrast_by_group

@@ -77,7 +77,7 @@ class Timeline:
         return Partition(train, test, len(self.group) - sum(map(len, train)) - sum(map(len, test)), self.notes)
 
     def counts(self, table: SampleTable) -> list[dict[str, Any]]:
-        """One row per client, task and part: `client`, `kind`, `task`, `part`, `num`, `per_group`, `per_class`."""
+        """One row per client, task and part: `client`, `kind`, `task`, `part`, `num` and `counted`'s."""
         return [
             {
                 "client": client,
@@ -85,14 +85,24 @@ class Timeline:
                 "task": task,
                 "part": part,
                 "num": len(rows),
-                "per_group": np.bincount(self.group[rows] + 1, minlength=len(self.group_names) + 1)[1:].tolist(),
-                "per_class": np.bincount(table.labels[rows], minlength=table.num_classes).tolist(),
+                **self.counted(rows, table),
             }
             for client in range(self.num_clients)
             for task in range(self.num_tasks)
             for part in PARTS
             for rows in (getattr(self, part)[client][task],)
         ]
+
+    def counted(self, rows: np.ndarray, table: SampleTable) -> dict[str, list[Any]]:
+        """Counts of some samples: `per_group`, `per_class` and, by group, `per_group_and_class`."""
+        shape = (len(self.group_names) + 1, table.num_classes)
+        cells = (self.group[rows] + 1) * shape[1] + table.labels[rows]
+        counts = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)  # samples without a group first
+        return {
+            "per_group": counts[1:].sum(1).tolist(),
+            "per_class": counts.sum(0).tolist(),
+            "per_group_and_class": counts[1:].tolist(),
+        }
 
     def duplicates(self) -> dict[str, int]:
         """Per part, how many times a sample is used beyond its first use; and of training samples in another part."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,13 +22,7 @@ def scenario_tree(timeline: Timeline, table: SampleTable, units: np.ndarray) -> 
         "groups": list(timeline.group_names),
         "classes": list(table.class_names),
         "rows": timeline.counts(table),
-        "holdout": {
-            "num": len(timeline.holdout),
-            "per_group": np.bincount(timeline.group[timeline.holdout] + 1, minlength=len(timeline.group_names) + 1)[
-                1:
-            ].tolist(),
-            "per_class": np.bincount(table.labels[timeline.holdout], minlength=table.num_classes).tolist(),
-        },
+        "holdout": {"num": len(timeline.holdout), **timeline.counted(timeline.holdout, table)},
         "unused": dict(timeline.unused),
         "duplicates": timeline.duplicates(),
         "shared_units": {
@@ -45,6 +41,20 @@ def text_table(tree: dict[str, Any]) -> str:
     lines += _grid([_HEADER, *(_line(rows) for rows in _by_task(tree["rows"]))])
     lines += ["", *_totals(tree)]
     return "\n".join(lines) + "\n"
+
+
+def cells_csv(tree: dict[str, Any]) -> str:
+    """One line per client, task, part, group and class that has samples; the hold-out's without client and task."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("client", "kind", "task", "part", "group", "class", "samples"))
+    holdout = {"client": "", "kind": "", "task": "", "part": "hold-out", **tree["holdout"]}
+    for row in (*tree["rows"], holdout):
+        where = [row["client"], row["kind"], "" if row["task"] == "" else row["task"] + 1, row["part"]]
+        for group, counts in zip(tree["groups"], row["per_group_and_class"], strict=True):
+            found = [(name, count) for name, count in zip(tree["classes"], counts, strict=True) if count]
+            writer.writerows([*where, group, name, count] for name, count in found)
+    return out.getvalue()
 
 
 _HEADER = ("client", "kind", "task", "train", "groups", "classes", "imbalance", "validation", "test", "test groups")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def test_files_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert mean["60+, sex F"] < mean["0-59, sex F"]  # the made-up old patients are dimmer
     for name in ("scenario.png", "scenario.svg", "contrast.png", "scenario.txt"):
         assert (tmp_path / "out" / name).stat().st_size > 100
+
+
+def test_clients_tasks_groups_and_classes_are_counted_together(tmp_path: Path) -> None:
+    assert call(CONFIG, "--out", str(tmp_path), "--scenario.groups", "[age,sex]") == 0
+    tree = json.loads((tmp_path / "scenario.json").read_text())
+    lines = list(csv.DictReader((tmp_path / "scenario.csv").open(encoding="utf-8", newline="")))
+    assert sum(int(line["samples"]) for line in lines) == 735
+    row = tree["rows"][5]
+    own = [line for line in lines if line["client"] == str(row["client"]) and line["task"] == str(row["task"] + 1)]
+    own = [line for line in own if line["part"] == row["part"]]
+    for group, counts in zip(tree["groups"], row["per_group_and_class"], strict=True):
+        found = {line["class"]: int(line["samples"]) for line in own if line["group"] == group}
+        assert found == {name: n for name, n in zip(tree["classes"], counts, strict=True) if n}
+    assert [sum(counts) for counts in row["per_group_and_class"]] == row["per_group"]
+    assert [sum(counts) for counts in zip(*row["per_group_and_class"], strict=True)] == row["per_class"]
+    held = sum(int(line["samples"]) for line in lines if line["part"] == "hold-out")
+    assert held == tree["holdout"]["num"]
 
 
 def test_json_is_the_same_as_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
