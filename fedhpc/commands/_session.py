@@ -17,7 +17,7 @@ from fedhpc.comm.launchers import started_by_launcher
 from fedhpc.comm.liveness import Patience, bounded_start
 from fedhpc.comm.process import StopRequest, die_with_parent, keep_freed_memory, tell_crashes
 from fedhpc.comm.world import World, open_world
-from fedhpc.errors import FAILED, AgreedError, FedhpcError
+from fedhpc.errors import DONE, FAILED, AgreedError, FedhpcError
 from fedhpc.timing import doing_of
 
 T = TypeVar("T")
@@ -117,6 +117,8 @@ class Session:
 def _leave(world: World, code: int) -> int:
     """Return the exit code, or leave at once where ranks were lost: MPI's own end would wait for them."""
     if world.lost:
+        if world.is_root and code == DONE:
+            print("fedhpc: all is done; should mpirun wait for a host that is gone, it may be killed", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

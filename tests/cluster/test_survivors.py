@@ -32,6 +32,7 @@ def test_survivors_of_a_lost_host_finish_the_run(cluster: Cluster, out: Path, tm
     done = json.loads((out / "done").read_text())
     assert (done["rounds"], done["ranks"]) == (60, 2)
     assert "lost ranks 2-3; 2 rank(s) redo round" in job.text
+    assert "should mpirun wait for a host that is gone, it may be killed" in job.text
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [r["value"] for r in records if r["what"] == "rank_lost"] == [2.0, 3.0]
     for node in ("node1", "node2"):
