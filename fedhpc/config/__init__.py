@@ -7,7 +7,7 @@ imported to judge a configuration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedhpc.config.help import describe_keys
@@ -56,6 +56,7 @@ __all__ = [
     "from_tree",
     "load",
     "load_config",
+    "other_result",
     "parse_yaml",
     "plan_study",
     "plugin_name",
@@ -73,6 +74,20 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> RunConfig:
         ConfigError: anything at all is wrong; names the file (or the command line), the key and what is allowed.
     """
     return load(RunConfig, path, overrides)
+
+
+_SAME_RESULT = (
+    "seed", "placement", "on_rank_loss", "hang_seconds", "warmup_rounds", "checkpoint", "device", "server",
+    "data.root", "data.memory", "aggregation.chunk", "aggregation.reduce", "evaluate.batch_size",
+)  # fmt: skip
+
+
+def other_result(keys: Iterable[str]) -> list[str]:
+    """Those of some dotted keys that make another experiment of a run.
+
+    The others are its seed and what does not change what it learns: ranks and devices alter nothing but the last bits.
+    """
+    return [key for key in keys if not any(f"{key}.".startswith(f"{same}.") for same in _SAME_RESULT)]
 
 
 def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

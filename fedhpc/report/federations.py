@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fedhpc
-from fedhpc.config import read_yaml
+from fedhpc.config import other_result, read_yaml
 from fedhpc.errors import FedhpcError
 from fedhpc.report.collect import CONFIG, DONE, METRICS, find_runs
 from fedhpc.report.names import ALGORITHMS
@@ -27,11 +27,6 @@ from fedhpc.runs.records import read_records
 
 BEST_OF_ALL = "best of all"
 PARTITION = "partition.json"
-_NO_HPARAMS = (
-    "seed", "generalize.test_envs", "data.root", "data.memory", "placement", "warmup_rounds", "hang_seconds",
-    "checkpoint", "device", "server",
-)  # fmt: skip
-"""Keys that do not tell candidates apart: the axes of the tables, and what changes no accuracy."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ class _Run:
     @property
     def candidate(self) -> str:
         """All that tells candidates apart, as text."""
-        chosen = {k: v for k, v in self.keys.items() if not k.startswith(_NO_HPARAMS)}
+        chosen = {k: self.keys[k] for k in other_result(self.keys) if k != "generalize.test_envs"}
         return json.dumps(chosen, sort_keys=True)
 
 

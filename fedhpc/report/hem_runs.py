@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedhpc.config import diff, read_yaml
+from fedhpc.config import diff, other_result, read_yaml
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report._hem_measures import Curve
 from fedhpc.report.collect import CONFIG, DONE, ENVIRONMENT, METRICS, find_runs
@@ -23,11 +23,8 @@ _NAMES = {
 }  # fmt: skip
 _PERSONALIZED = {"none": "", "maml": "_MAML", "proto": "_Proto"}
 _SECONDS = ("round_seconds", "evaluate_seconds")
-_NOT_THE_METHOD = (
-    "seed", "rounds", "placement", "warmup_rounds", "on_rank_loss", "hang_seconds", "data", "evaluate", "checkpoint",
-    "device", "server",
-)  # fmt: skip
-"""Sections and keys that do not make another algorithm of a run."""
+_NOT_THE_METHOD = ("rounds", "data", "evaluate")
+"""Keys and sections that make another experiment of a run, but no other algorithm."""
 _SAME = ("data.dataset", "partition")
 _BETTER_SAME = ("data.transform", "model", "cohort", "evaluate.every", "evaluate.model", "local.batch_size")
 _RANKS = "the number of ranks"
@@ -153,7 +150,7 @@ def _name(runs: Sequence[_Run]) -> None:
 
 
 def _variant(run: _Run, same: Sequence[_Run]) -> str:
-    keys = sorted({key for other in same for key in diff(_method(run), _method(other))})
+    keys = sorted({key for other in same for key in other_result(diff(_method(run), _method(other)))})
     shown = ", ".join(f"{key.split('.', 1)[-1]}={run.at(key)}" for key in keys)
     return f" ({shown})" if shown else ""
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedhpc.config import diff
+from fedhpc.config import diff, other_result
 from fedhpc.report.medical import TITLES, MedicalRun
-
-_SAME_RESULT = frozenset(
-    {
-        "seed", "placement", "on_rank_loss", "hang_seconds", "warmup_rounds", "checkpoint", "device", "server",
-        "data.root", "data.memory", "aggregation.chunk", "aggregation.reduce", "evaluate.batch_size",
-    }
-)  # fmt: skip
-"""Keys and sections that do not change what a run learns (ranks and devices alter nothing but the last bits)."""
-
 
 _NAMED = 4
 _ROOT = "data.root"
@@ -23,7 +14,7 @@ _ROOT = "data.root"
 
 def what_differs(a: MedicalRun, b: MedicalRun) -> list[str]:
     """Dotted keys that make two runs different experiments; `data.root` where two folders hold different data."""
-    keys = [key for key in diff(a.config, b.config) if not any(f"{key}.".startswith(f"{s}.") for s in _SAME_RESULT)]
+    keys = other_result(diff(a.config, b.config))
     digests = [run.tree.get("data") for run in (a, b)]  # runs of older versions have none
     return [_ROOT, *keys] if all(digests) and digests[0] != digests[1] else keys
 
