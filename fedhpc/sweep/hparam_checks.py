@@ -85,7 +85,7 @@ def unused_hparams(config: SweepConfig, facts: Mapping[str, DatasetFacts]) -> It
         given = {**values, **sweep.hparams}
         flat = [d for d in sweep.roots if not _is_resnet(config, given, facts[d])]
         if name in sweep.hparams and flat:
-            yield f"hparams.{name} does not act on {', '.join(flat)}, whose network is no ResNet"
+            yield f"hparams.{name} does not act on {', '.join(flat)}, whose network is neither resnet18 nor resnet50"
     if "n_meta_test" in sweep.hparams and sweep.profile == "paper":
         yield "hparams.n_meta_test does not act in profile paper, in which mldg pairs environments in a ring"
     if "resnet18" in sweep.hparams and config.model.name != "auto":

@@ -67,7 +67,7 @@ def test_what_does_not_act_is_named() -> None:
     said = list(unused_hparams(from_tree(SweepConfig, {"sweep": tree}, "test"), FACTS))
     assert said == [
         "hparams.lr does not act on dann, which have lr_g and lr_d",
-        "hparams.freeze_bn does not act on rotated_digits, whose network is no ResNet",
+        "hparams.freeze_bn does not act on rotated_digits, whose network is neither resnet18 nor resnet50",
     ]
     for profile, number in (("paper", 1), ("head", 0)):
         ring = {"algorithms": ["mldg"], "hparams": {"n_meta_test": 1}, "profile": profile}
