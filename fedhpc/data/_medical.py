@@ -15,6 +15,7 @@ from fedhpc.data._files import FileTree
 from fedhpc.data._images import EXTENSIONS, decode
 from fedhpc.data._tables import Table, is_missing
 from fedhpc.data._units import three_parts
+from fedhpc.data.ages import bracket_counts
 from fedhpc.data.schema import UNASSIGNED, BadFile, shown
 from fedhpc.data.sources.base import RawDataset, RawItem
 from fedhpc.errors import DatasetError
@@ -154,7 +155,7 @@ class Intake:
             decode=decode,
             attributes=attributes,
             bad=tuple(self.bad),
-            notes=(*self.notes, *self.told()),
+            notes=(*self.notes, *self.told(), *(f"{self.table}: {line}" for line in bracket_counts(_ages(kept)))),
             fit="crop",
         )
 
@@ -240,6 +241,11 @@ class Finder:
         if parts and parts[-1].casefold() in self._names:
             return self._names[parts[-1].casefold()], ""
         return None, "no such file"
+
+
+def _ages(kept: Sequence[tuple[Sample, str]]) -> list[float | None]:
+    found = [sample.attributes.get("age") for sample, _ in kept]
+    return [age if isinstance(age, float) else None for age in found]
 
 
 def _categories(name: str, samples: Sequence[Sample]) -> tuple[str, ...] | None:

@@ -8,14 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhpc.data.ages import bracket_names, brackets
 from fedhpc.data.table import SampleTable
 from fedhpc.errors import ConfigError, nearest
-
-BINARY_EDGES = {"fixed": (60.0,), "compat": (59.0,)}
-BRACKET_EDGES = {"fixed": (20.0, 40.0, 60.0, 80.0), "compat": (19.0, 39.0, 59.0, 79.0)}
-"""Lower ends of the age groups after the first; the original's edges lie one year below what its paper says."""
-LOWEST_AGE = -1.0
-"""Ages below are in no group (rule of the original; a source never stores them)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +35,6 @@ class Groups:
     def sizes(self, rows: np.ndarray) -> np.ndarray:
         """Samples of each group among some rows: int64 [G]."""
         return np.bincount(self.ids[rows] + 1, minlength=self.num + 1)[1:]
-
-
-def brackets(ages: np.ndarray, edges: Sequence[float]) -> np.ndarray:
-    """Bracket of each age, left ends included: int64, -1 where the age is missing or below -1."""
-    codes = np.searchsorted(np.asarray(edges, dtype=np.float64), ages, side="right")
-    return np.where(np.isnan(ages) | (ages < LOWEST_AGE), -1, codes)
-
-
-def bracket_names(edges: Sequence[float]) -> tuple[str, ...]:
-    """Names of the brackets: `0-59`, `60+`."""
-    lows = [0.0, *edges]
-    names = [f"{low:g}-{high - 1:g}" for low, high in itertools.pairwise(lows)]
-    return (*names, f"{lows[-1]:g}+")
 
 
 def codes_of(table: SampleTable, attribute: str, edges: Sequence[float], key: str) -> tuple[np.ndarray, int]:

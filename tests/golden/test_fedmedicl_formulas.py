@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from fedhpc.data._units import unit_split
+from fedhpc.data.ages import BINARY_EDGES, BRACKET_EDGES, brackets
 from fedhpc.errors import ConfigError
 from fedhpc.medical import counting, longtail
-from fedhpc.medical.groups import BINARY_EDGES, BRACKET_EDGES, brackets
 from fedhpc.medical.kinds import drawn_kinds, group_counts
 from fedhpc.report import ltr
 from tests.golden.fedmedicl_cases import cases_of, folder_of

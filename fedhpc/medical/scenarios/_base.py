@@ -10,13 +10,14 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from fedhpc.config import Limits, Section
+from fedhpc.data.ages import BINARY_EDGES, BRACKET_EDGES
 from fedhpc.data.table import SampleTable
 from fedhpc.data.timeline import Timeline
 from fedhpc.data.units import UNIT, units_of
 from fedhpc.errors import ConfigError
 from fedhpc.medical.apportion import near_equal, whole_table
 from fedhpc.medical.counting import fractions
-from fedhpc.medical.groups import BINARY_EDGES, BRACKET_EDGES, Groups, codes_of, groups_by_attributes, groups_by_label
+from fedhpc.medical.groups import Groups, codes_of, groups_by_attributes, groups_by_label
 from fedhpc.medical.kinds import SPARE, check_kind, drawn_kinds
 from fedhpc.report.medical import NOT_KNOWN
 from fedhpc.seeding import derive, generator

@@ -75,6 +75,17 @@ def test_unknown_sites_are_one_environment_with_a_name(tmp_path: Path) -> None:
     assert "table.csv: 2 rows kept: environment not known" in dataset.notes
 
 
+def test_ages_are_counted_by_both_conventions(tmp_path: Path) -> None:
+    """At the edges of the original, one year below ours, and around them."""
+    ages = (0, 18, 19, 20, 38, 39, 40, 58, 59, 60, 78, 79, 80, 95, "", "60+")
+    dataset = own_table(tmp_path / "own", "age", *(f"{i}.png,x,{age}" for i, age in enumerate(ages)), age="age")
+    assert dataset.notes[-2:] == (
+        "table.csv: ages: 0-19: 3, 20-39: 3, 40-59: 3, 60-79: 3, 80+: 2, not known: 2",
+        "table.csv: ages, cut as the original does: 0-18: 2, 19-38: 3, 39-58: 3, 59-78: 3, 79+: 3, not known: 2",
+    )
+    assert not any("ages" in note for note in own_table(tmp_path / "other", "age", "a.png,x,61").notes)
+
+
 def test_the_datasets_own_attributes_can_not_be_named_again(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"attributes names age, sex; use the key"):
         own_table(tmp_path / "own", "age,sex", "a.png,x,61,M", attributes="[age, sex]")

@@ -12,12 +12,12 @@ import pytest
 
 from fedhpc import registry
 from fedhpc.data._tables import read_table
+from fedhpc.data.ages import brackets
 from fedhpc.data.prepare import SOURCES, prepare, verify
 from fedhpc.data.shards import ShardStore
 from fedhpc.data.sources.base import RawDataset, ScanOptions
 from fedhpc.data.sources.ol3i import windowed
 from fedhpc.errors import DatasetError
-from fedhpc.medical.groups import brackets
 from tests.medical_layouts import EXAMPLES, save_image, write_csv
 
 PUBLIC = Path(__file__).resolve().parents[2] / "golden" / "fedmedicl" / "public_split_counts.json"
