@@ -43,8 +43,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 def _stage(session: Session, sources: list[Path], target: Path) -> int:
     world = session.world
-    bad = [s for s in sources if world.is_root and not (s / "manifest.json").is_file()]
-    world.agree(ConfigError(f"{bad[0]}: no manifest.json; give a folder made by `fedhpc prepare`") if bad else None)
+    bad = [text for source in sources if world.is_root and (text := _why_unusable(source))]
+    world.agree(ConfigError(bad[0]) if bad else None)
     for source in sources:
         # The name is that of the content: what another job reads is never replaced by something else.
         digest = world.share(_digest(source) if world.is_root else "")
@@ -56,6 +56,17 @@ def _stage(session: Session, sources: list[Path], target: Path) -> int:
             session.warn(f"{problems[0]}; {source} is read where it is")
         session.say(str(source if problems else place))
     return DONE
+
+
+def _why_unusable(source: Path) -> str | None:
+    """What keeps a folder from being copied, or None."""
+    try:
+        (source / "manifest.json").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{source}: no manifest.json; give a folder made by `fedhpc prepare`"
+    except OSError as error:
+        return f"{source}: cannot be read ({error.strerror})"
+    return None
 
 
 def _digest(source: Path) -> str:

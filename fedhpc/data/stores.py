@@ -90,11 +90,17 @@ def require_dataset(dataset: str, root: str | Path, key: str) -> None:
 
     Raises:
         DataRequestError: names the key and what would make the folder.
+        DatasetError: the file system does not answer as it should.
     """
-    if os.path.exists(os.path.join(root, MANIFEST)):
+    try:
+        os.stat(os.path.join(root, MANIFEST))
         return
-    if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK):
-        raise DataRequestError(f"{key} {root}: cannot be read by this user; have its permissions changed")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except PermissionError:
+        raise DataRequestError(f"{key} {root}: cannot be read by this user; have its permissions changed") from None
+    except OSError as error:  # a mount that is dead, say
+        raise DatasetError(f"{key} {root}: cannot be read ({error.strerror})") from None
     sources = "fedhpc.data.sources"
     name = dataset if dataset in registry.names(sources) else "image_folder"
     embedded = registry.load(sources, name).SOURCE.embedded

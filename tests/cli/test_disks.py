@@ -181,3 +181,17 @@ def test_data_that_vanish_when_they_are_open_are_read_on(
     assert fedhpc_(*words) == 0
     assert not data.exists()
     assert _sha(tmp_path / "run") == undisturbed
+
+
+def test_data_that_cannot_be_reached_are_not_called_missing(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dead mount is no reason to prepare the data again; a link to itself fails like one, for every user."""
+    dead = tmp_path / "dead"
+    dead.symlink_to(dead)
+    assert fedhpc_("run", config, "--out", tmp_path / "run", "--data.root", dead) == 1
+    assert fedhpc_("submit", config, "--scheduler", "slurm", "--dry-run", "--data.root", dead) == 1
+    assert fedhpc_("stage", dead, tmp_path / "copy") == 2
+    said = capsys.readouterr().err
+    assert said.count("dead: cannot be read (Too many levels of symbolic links)") == 3
+    assert "prepare" not in said
