@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import fedhpc
@@ -213,10 +213,14 @@ def cells(found: SweepResults, name: str) -> Iterator[tuple[Table, Row, Cell, st
 def explanations(found: SweepResults) -> Iterator[str]:
     """For every cell and trial in words: what was chosen, at which step, because of which accuracies."""
     repeat = found.sweep.draws_repeat
+    searched: dict[tuple[str, str], set[str]] = {}
     for name, criterion in found.criteria.items():
         for table, row, cell, label in cells(found, name):
             yield f"{row.algorithm} on {table.title}, test environment {label}, {criterion.title}:"
-            yield from (f"  trial {seed}: {_explain(choice, table)}" for seed, choice in cell.choices.items())
+            of = table.dataset, row.algorithm
+            if of not in searched:
+                searched[of] = _searched(found, *of)
+            yield from (f"  trial {seed}: {_explain(choice, searched[of])}" for seed, choice in cell.choices.items())
             if cell.defaults.num_trials and _draws(cell):
                 compat = found.compat
                 draws = "which are the same in every trial" if repeat else "whose error is that of draws and training"
@@ -236,15 +240,27 @@ def _draws(cell: Cell) -> bool:
     return len(cell.choices) > 1 and any(choice.hparams_seed for choice in cell.choices.values())
 
 
-def _explain(choice: Choice, table: Table) -> str:
+def _searched(found: SweepResults, dataset: str, algorithm: str) -> set[str]:
+    """The hyperparameters that trials of an algorithm on a dataset (of all, if it has none of its own) do not share."""
+    here = [t for t in found.sweep.trials if t.dataset == dataset]
+    values: dict[str, set[str]] = {}
+    for trial in [t for t in here if t.algorithm == algorithm] or here:
+        for name, value in trial.hparams.items():
+            values.setdefault(name, set()).add(str(value))
+    return {name for name, different in values.items() if len(different) > 1}
+
+
+def _explain(choice: Choice, searched: Collection[str]) -> str:
     because = "; ".join(
         f"{_percent(e.accuracy)} on environment {e.environment} ({'smaller' if e.split == 'validation' else 'larger'}"
         f" part) by {e.run}"
         for e in choice.evidence
     )
+    values = {name: value for name, value in choice.hparams.items() if name in searched}
+    told = ", ".join(f"{n} {v:.4g}" if isinstance(v, float) else f"{n} {v}" for n, v in values.items())
     return (
-        f"{_percent(choice.test)} from {choice.run} at step {choice.step}, hparams seed {choice.hparams_seed}; chosen "
-        f"by {_percent(choice.validation)}, the mean of {because}"
+        f"{_percent(choice.test)} from {choice.run} at step {choice.step}, hparams seed {choice.hparams_seed}"
+        f"{f' ({told})' if told else ''}; chosen by {_percent(choice.validation)}, the mean of {because}"
     )
 
 

@@ -146,6 +146,16 @@ def test_candidates_of_federations_are_no_defaults(algorithm: str, tmp_path: Pat
     assert json_tree(found)["tables"][0]["rows"][0]["cells"][0]["defaults"]["mean"] is None
 
 
+def test_the_hyperparameters_of_a_choice_are_told_as_far_as_draws_differ(tmp_path: Path) -> None:
+    found = results(load(write_sweep(tmp_path / "x", specs(), PACS)), ["oracle"])
+    chosen = [line for line in explanations(found) if line.startswith("  trial ")]
+    assert ["hparams seed 1 (lr 1.1); chosen by" in line for line in chosen] == [True, False] * 4
+    assert ["hparams seed 1 (lr 2.1); chosen by" in line for line in chosen] == [False, True] * 4
+    alone = [t for t in specs() if t.hparams_seed == t.trial_seed == 0]
+    found = results(load(write_sweep(tmp_path / "y", alone, PACS)), ["oracle"])
+    assert all("hparams seed 0; chosen by" in line for line in explanations(found) if line.startswith("  trial "))
+
+
 def test_draws_that_repeat_are_no_source_of_error(tmp_path: Path) -> None:
     """`sweep.fixed_draws`: every repetition chooses among the same draws."""
     fresh = results(load(write_sweep(tmp_path / "fresh", specs(), PACS)), ["oracle"])
