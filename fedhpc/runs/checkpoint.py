@@ -113,13 +113,19 @@ class CheckpointFolder:
 
     def _complete(self) -> list[Path]:
         """Folders of complete checkpoints, newest first."""
-        return sorted((p for p in self.path.glob("round-*") if (p / _META).exists()), reverse=True)
+        try:  # not `glob`, to which a folder that cannot be read is empty: the run would begin anew and replace it all
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        paths = (self.path / name for name in names if name.startswith("round-"))
+        return sorted((path for path in paths if (path / _META).exists()), reverse=True)
 
     def latest(self, warn: Callable[[str], None]) -> Stored | None:
         """The newest checkpoint whose files are whole; damaged ones are named and passed over.
 
         Raises:
             FedhpcError: there are checkpoints but none of them is whole.
+            OSError: the folder cannot be read.
         """
         damaged = []
         for path in self._complete():

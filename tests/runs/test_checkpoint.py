@@ -78,6 +78,14 @@ def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert latest(CheckpointFolder(tmp_path / "checkpoints", keep=2)) == (None, [])
 
 
+def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
+    """The run would begin anew, and its first checkpoint would replace those of later rounds."""
+    folder = tmp_path / "checkpoints"
+    folder.symlink_to(folder)  # fails like a dead mount, for every user
+    with pytest.raises(OSError, match="checkpoints"):
+        CheckpointFolder(folder, keep=1).latest(pytest.fail)
+
+
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_the_newest_stay(tmp_path: Path, keep: int) -> None:
     folder = CheckpointFolder(tmp_path, keep)
