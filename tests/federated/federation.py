@@ -29,7 +29,7 @@ from fedhpc.objectives.base import Objective
 from fedhpc.tensors.vector import ParameterVector
 from fedhpc.train.local import LocalSettings, LocalTrainer
 from fedhpc.train.solver import LocalSolver
-from tests.golden.fl_cases import Clients
+from tests.golden.fl_parts import Clients
 
 FEATURES, CLASSES = 4, 3
 
