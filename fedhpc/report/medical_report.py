@@ -22,7 +22,7 @@ from fedhpc.report.medical_tables import (
     scores_csv,
     tasks_csv,
 )
-from fedhpc.report.studies import OpenRun, absent_runs
+from fedhpc.report.studies import OpenRun, absent_runs, unfinished
 
 CONTRAST = "contrast.json"
 _Sections = Mapping[str, Sequence[MedicalRun]]
@@ -98,10 +98,8 @@ def _unfinished(runs: Sequence[MedicalRun]) -> list[str]:
         if run.done:
             notes.append(f"{run.name} came to its end, but nobody was tested after task {tasks}: no samples for it")
             continue
-        notes.append(
-            f"{run.name} has no scores after task {tasks} and counts only where it has some; "
-            f"go on with: fedhpc run {run.place / 'config.yaml'} --out {run.place} --resume"
-        )
+        what = f"{run.name} has no scores after task {tasks} and counts only where it has some"
+        notes.append(f"{what}; it {unfinished(run.place)}")
     return notes
 
 

@@ -85,12 +85,15 @@ def test_runs_are_named_apart_and_a_finished_one_is_not_to_be_resumed(
     places = [write_run(tmp_path / name, "cb", seed, reached=2) for seed, name in
               enumerate(("a/s/r1", "b/s/r1", "b/s/r2", "a-s/r1", "a/s-r1"))]  # fmt: skip
     (places[2] / "done").touch()
+    (places[0] / "failed").write_text("2 of 2 clients diverged; begin anew: --resume would diverge again")
     text, files = medical_files(places, [tmp_path])
     names = [run["name"] for run in json.loads(files["medical.json"])["runs"]]
     assert len(set(names)) == 5
     assert {"b-s-r1", "r2"} <= set(names)
     assert "note: r2 came to its end, but nobody was tested after task 3" in text
-    assert text.count("--resume") == 4
+    assert text.count(" --resume") == 3 + 1
+    assert "it failed: 2 of 2 clients diverged" in text
+    assert f"--out {places[0]} --resume" not in text, "it would diverge again"
 
 
 def test_json_holds_all_scores_of_every_run(study: Path, written) -> None:  # type: ignore[no-untyped-def]
