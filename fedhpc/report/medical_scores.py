@@ -46,6 +46,18 @@ def _novel(run: MedicalRun, which: int) -> float:
     return math.nan if curves is None else mean_present(curves[which][:, -1])
 
 
+def _without_auc(run: MedicalRun) -> float:
+    """Share of the local tasks that are tested after the last one, but have samples of one class only."""
+    areas = run.local.get("auc", {})
+    lacking = [
+        math.isnan(area)
+        for client, matrix in areas.items()
+        for accuracy, area in zip(run.local["accuracy"][client][-1], matrix[-1], strict=True)
+        if not math.isnan(accuracy)
+    ]
+    return sum(lacking) / len(lacking) if lacking else math.nan
+
+
 def training_imbalance(run: MedicalRun) -> float:
     """Imbalance factor of all training samples together; NaN without scenario.json."""
     counts = training_counts(run)
@@ -78,6 +90,7 @@ DETAILS = (
     Score("hold-out absent classes", partial(_final, score="absent_classes"), percent=False),
     Score("local accuracy", partial(_last, score="accuracy")),
     Score("local AUC", partial(_last, score="auc")),
+    Score("local tasks of one class, without AUC", _without_auc),
     Score("local group gap", partial(_last, score=GROUP_GAP)),
     Score("local LTR gap between groups", partial(_last, score=LTR_GAP)),
     Score("local absent classes", partial(_last, score="absent_classes"), percent=False),

@@ -18,6 +18,7 @@ from fedhpc.report.medical_groups import by_title, without_repeats
 from fedhpc.report.medical_logs import fedmedicl_logs
 from fedhpc.report.medical_plots import medical_plots
 from fedhpc.report.medical_report import medical_files
+from fedhpc.report.medical_scores import DETAILS
 from fedhpc.report.medical_tables import matrix_table, medical_table
 from tests.report.medical_runs import CONFIG, write_run
 
@@ -207,6 +208,15 @@ def test_samples_of_unknown_demographics_are_no_side_of_a_gap(tmp_path: Path) ->
         assert np.isnan(one.local[score][0]).all()
         assert math.isnan(one.final_holdout(score))
     assert np.isfinite(one.local["group_accuracy_1"][0]).all(), "it is shown by itself"
+
+
+def test_tasks_of_one_class_that_no_auc_is_the_mean_of_are_counted(tmp_path: Path) -> None:
+    run = read_medical(write_run(tmp_path / "run", "cb", 0, untested=1), "x")
+    (score,) = [s for s in DETAILS if "without AUC" in s.title]
+    assert score.read(run) == 0
+    run.local["auc"][1][-1, 2] = math.nan
+    assert score.read(run) == pytest.approx(1 / 5), "of two clients with three tasks, one of which is not tested"
+    assert math.isnan(score.read(read_medical(write_run(tmp_path / "begun", "cb", 0, reached=0), "x")))
 
 
 def test_the_originals_ltr_counts_an_absent_class_as_zero(tmp_path: Path) -> None:
