@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhpc.data.partition import TRAIN, VALIDATION, train_test
+from fedhpc.data.partition import HOLDOUT, TRAIN, VALIDATION, train_test
 from fedhpc.data.table import SampleTable
 from fedhpc.data.units import assign_units, at_home, divided, of_units
 from fedhpc.seeding import generator
@@ -15,8 +15,8 @@ def train_test_units(
 ) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
     """Sorted indices of the train and of the test samples, no unit in both or in two environments, and notes.
 
-    A unit of several environments or stored parts belongs to the one with most of its samples (ties: the first); its
-    other samples are in neither. Where no split is stored `train_test` divides the units, each as one sample.
+    A unit of several environments or stored parts belongs to the one with most of its samples (ties: the first), but
+    to the hold-out if any of its samples is in that; its other samples are in neither. Where no split is stored `train_test` divides the units, each as one sample.
 
     Args:
         table: the samples.
@@ -25,7 +25,11 @@ def train_test_units(
         units: int64 [num_samples].
     """
     stored = np.where(table.split == VALIDATION, TRAIN, table.split)
-    rows, notes = np.arange(table.num_samples), []
+    held = np.isin(units, units[stored == HOLDOUT])
+    rows, notes = np.flatnonzero(~held | (stored == HOLDOUT)), []
+    if len(rows) < table.num_samples:
+        number = len(np.unique(units[held & (stored != HOLDOUT)]))
+        notes.append(f"{number} units are in the hold-out, {table.num_samples - len(rows)} more samples are left out")
     for what, places in (("environments", table.environment), ("parts of the stored split", stored)):
         number, home = divided(units[rows], places[rows]), at_home(units[rows], places[rows])
         if number:

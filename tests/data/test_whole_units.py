@@ -56,7 +56,9 @@ def test_every_patient_in_one_client_for_one_end(
     held = table.attributes["unit"][table.split == HOLDOUT] if stored else np.zeros(0)
     lost = set(range(PATIENTS)) - set(places) - set(held.tolist())
     assert not lost, "only whole patients of the hold-out have no client"
-    told = [note.split(" units")[1].split(";")[0] for note in partition.notes]
+    assert not set(places) & set(held.tolist()), "nobody of the hold-out is trained on"
+    told = [note.split(" units")[1].split(";")[0] for note in partition.notes if "hold-out" not in note]
+    assert sum("in the hold-out" in note for note in partition.notes) == (stored and several_parts)
     assert told == [" have samples in several environments"] * several_sites + [
         " have samples in several parts of the stored split"
     ] * (stored and several_parts)
