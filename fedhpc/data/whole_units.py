@@ -16,7 +16,8 @@ def train_test_units(
     """Sorted indices of the train and of the test samples, no unit in both or in two environments, and notes.
 
     A unit of several environments or stored parts belongs to the one with most of its samples (ties: the first), but
-    to the hold-out if any of its samples is in that; its other samples are in neither. Where no split is stored `train_test` divides the units, each as one sample.
+    to the hold-out if any of its samples is in that; its other samples are in neither. Where no split is stored,
+    `train_test` divides the units, each as one sample.
 
     Args:
         table: the samples.
