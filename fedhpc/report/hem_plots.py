@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedhpc.report._hem_index import COMPONENTS
+from fedhpc.report.drawing import new_figure, style, written
 from fedhpc.report.hem import HemReport
 from fedhpc.report.hem_tables import TITLES
 
 _COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#B9B9B9")
-_STYLE: Any = {
-    "svg.hashsalt": "fedhpc",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "text.parse_math": False,
-}
 _LONGEST = 40
 
 
 def hem_plots(report: HemReport) -> dict[str, bytes]:
     """Draw one figure per use case; returns file names and contents, the same bytes for the same report."""
     files: dict[str, bytes] = {}
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+    with style({"axes.spines.left": False}):
         for case in report.hem:
-            figure = _figure(report, case)
             safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in case)
-            for form, metadata in (("png", {"Software": "fedhpc"}), ("svg", {"Date": None, "Creator": "fedhpc"})):
-                out = io.BytesIO()
-                figure.savefig(out, format=form, dpi=160, metadata=metadata)
-                files[f"hem_{safe}.{form}"] = out.getvalue()
+            files |= written(f"hem_{safe}", _figure(report, case))
     return files
 
 
@@ -48,8 +28,7 @@ def _figure(report: HemReport, case: str) -> Figure:
     """Bars from the best to the worst; algorithms without a HEM come last, as words."""
     values = report.hem[case]
     names = sorted(report.algorithms, key=lambda name: -1.0 if (v := values[name]) is None else v)
-    figure = Figure(figsize=(8.4, 1.7 + 0.36 * len(names)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8.4, 1.7 + 0.36 * len(names))
     axes = figure.add_subplot()
     _draw_bands(axes, report)
     _draw_bars(axes, report, case, names)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from fedhpc.report.drawing import COLOURS, new_figure, style, written
 from fedhpc.report.ltr import cohens_d, confidence_interval
 from fedhpc.report.medical import MedicalRun, mean_over
 from fedhpc.report.medical_groups import by_title
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", ":", "-.")
-_STYLE: Any = {
-    "svg.hashsalt": "fedhpc",
-    "svg.fonttype": "path",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.parse_math": False,
-}
 _MOST_BARS = 400
 _MARGIN = 15.0
 """Percent that an axis shows beyond the means."""
@@ -62,19 +51,10 @@ def contrast_plot(contrasts: Mapping[str, Mapping[str, Sequence[float]]]) -> dic
 
 
 def _drawn(name: str, draw: Callable[[Figure], None], size: tuple[float, float]) -> dict[str, bytes]:
-    files = {}
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
+    with style({"font.size": 9}):
+        figure = new_figure(*size)
         draw(figure)
-        for form in ("png", "svg"):
-            out = io.BytesIO()
-            metadata = {"Date": None, "Creator": "fedhpc"} if form == "svg" else {"Software": "fedhpc"}
-            figure.savefig(out, format=form, dpi=160, metadata=metadata)
-            files[f"{name}.{form}"] = out.getvalue()
-    return files
+        return written(name, figure)
 
 
 def _line(axes: Axes, number: int, title: str, rows: Sequence[np.ndarray]) -> None:
@@ -82,7 +62,7 @@ def _line(axes: Axes, number: int, title: str, rows: Sequence[np.ndarray]) -> No
     points = [confidence_interval([float(row[t]) for row in rows]) for t in range(max(map(len, rows)))]
     x = np.arange(1, len(points) + 1)
     mean, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
-    colour = _COLOURS[number % len(_COLOURS)]
+    colour = COLOURS[number % len(COLOURS)]
     axes.plot(x, mean, color=colour, marker=_MARKERS[number % len(_MARKERS)], markersize=4, linewidth=1.5, label=title)
     if np.isfinite(low).any():  # of few seeds so wide that areas would cover one another
         axes.errorbar(x + 0.02 * number, mean, high - mean, fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.45)
@@ -95,7 +75,7 @@ def _spread(axes: Axes, number: int, models: Sequence[np.ndarray]) -> None:
     x = np.arange(1, models[0].shape[1] + 1) + 0.03 * number
     mean = 100 * mean_over([mean_over(list(of_run)) for of_run in models])
     spread = 100 * mean_over([of_run.std(0) for of_run in models])
-    colour = _COLOURS[number % len(_COLOURS)]
+    colour = COLOURS[number % len(COLOURS)]
     axes.errorbar(x, mean, spread, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2.5, alpha=0.8)
 
 
@@ -116,7 +96,7 @@ def _bars(figure: Figure, several: Mapping[str, Sequence[MedicalRun]], score: st
         mean, low, high = confidence_interval([run.final_holdout(score) for run in runs])
         if np.isfinite(mean):
             error = [[100 * (mean - low)], [100 * (high - mean)]] if np.isfinite(low) else None
-            axes.bar(number, 100 * mean, color=_COLOURS[number % len(_COLOURS)], yerr=error, capsize=3,
+            axes.bar(number, 100 * mean, color=COLOURS[number % len(COLOURS)], yerr=error, capsize=3,
                      error_kw={"elinewidth": 0.9, "ecolor": "#444444"})  # fmt: skip
     axes.set_ylim(0, min(101.0, axes.get_ylim()[1]))  # an interval of few seeds may leave what is possible
     axes.set_xticks(range(len(several)), list(several), rotation=35, ha="right")
@@ -160,8 +140,8 @@ def _scenario(figure: Figure, tree: Mapping[str, Any], rows: Sequence[Mapping[st
         bottom = np.zeros(len(rows))
         for number, name in enumerate(names):
             heights = np.array([row[key][number] for row in rows])
-            hatch = "////" * (number // len(_COLOURS)) or None
-            axes.bar(range(len(rows)), heights, bottom=bottom, color=_COLOURS[number % len(_COLOURS)], hatch=hatch,
+            hatch = "////" * (number // len(COLOURS)) or None
+            axes.bar(range(len(rows)), heights, bottom=bottom, color=COLOURS[number % len(COLOURS)], hatch=hatch,
                      label=str(name), width=0.85)  # fmt: skip
             bottom += heights
         axes.set_ylabel("Training samples")
@@ -187,7 +167,7 @@ def _contrast(figure: Figure, contrasts: Mapping[str, Mapping[str, Sequence[floa
         for number, (name, values) in enumerate(groups.items()):
             if not len(values):
                 continue
-            colour, dashes = _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]
+            colour, dashes = COLOURS[number % len(COLOURS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
             axes.hist(values, edges, density=True, histtype="step", linewidth=1.5, color=colour, linestyle=dashes,
                       label=name)  # fmt: skip
         effect = ""

@@ -1,43 +1,24 @@
-"""Accuracy against rounds and against time, as PNG and SVG. The only module that imports matplotlib.
+"""Accuracy against rounds and against time, as PNG and SVG.
 
-Figures are built without pyplot: no global state, no display. Runs differ in colour (Okabe and Ito's eight, safe for
-colour-blind readers), in dash and in marker, so that they can be told apart in grey too. More runs than a legend can
+Runs differ in colour, in dash and in marker, so that they can be told apart in grey too. More runs than a legend can
 name are drawn by kind, such as all seeds of one algorithm, and, of too many kinds, without names.
 """
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
-from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedhpc.report.collect import RunSummary
+from fedhpc.report.drawing import COLOURS, GRID, new_figure, style, written
 from fedhpc.report.tally import Evaluation
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKERS = "osD^vPX"
-_STYLE: Any = {
-    "svg.hashsalt": "fedhpc",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "text.parse_math": False,
-    "path.simplify": True,
-}
 _TIMES = ((3 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))
 _LONGEST = 40
 _MOST_TARGETS = 3
@@ -54,29 +35,17 @@ _KINDS = (
 def accuracy_plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:
     """Draw the runs; returns file names and contents, the same bytes for the same runs and matplotlib."""
     files: dict[str, bytes] = {}
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+    with style(GRID):
         for name, against_time in (("accuracy_rounds", False), ("accuracy_seconds", True)):
-            figure = _figure(runs, against_time)
-            for form in ("png", "svg"):
-                files[f"{name}.{form}"] = _bytes(figure, form)
+            files |= written(name, _figure(runs, against_time))
     return files
-
-
-def _bytes(figure: Figure, form: str) -> bytes:
-    out = io.BytesIO()
-    metadata = {"Date": None, "Creator": "fedhpc"} if form == "svg" else {"Software": "fedhpc"}
-    figure.savefig(out, format=form, dpi=160, metadata=metadata)
-    return out.getvalue()
 
 
 def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     several = len(runs) > 1
     colours, lines = _lines(runs)
     size = (8.4, max(4.2, 0.21 * len(lines) + 0.6)) if several else (6.4, 4.2)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(*size)
     axes = figure.add_subplot()
     scale, unit = _time_unit(runs) if against_time else (1.0, "")
     if not several:
@@ -163,14 +132,14 @@ def _draw_mean(
     axes.plot(
         x,
         _percent(points, "mean"),
-        color=_COLOURS[number % len(_COLOURS)],
-        linestyle=_DASHES[number // len(_COLOURS) % len(_DASHES)],
+        color=COLOURS[number % len(COLOURS)],
+        linestyle=_DASHES[number // len(COLOURS) % len(_DASHES)],
         marker="" if light and len(points) > 1 else _MARKERS[number % len(_MARKERS)],
         markevery=(number % 3 * (len(points) // 24), max(1, len(points) // 8)),
         markersize=5,
         markeredgecolor="white",
         markeredgewidth=0.6,
-        linewidth=0.9 if light else 1.8 if number < len(_COLOURS) else 1.3,
+        linewidth=0.9 if light else 1.8 if number < len(COLOURS) else 1.3,
         alpha=0.6 if light else None,
         zorder=3,
         label=label if points or not label else f"{label}: no accuracy recorded",
@@ -181,14 +150,14 @@ def _draw_clients(axes: Axes, x: Sequence[float], points: Sequence[Evaluation]) 
     """How the clients of one run spread around their mean."""
     if not points:
         return
-    colour = _COLOURS[0]
+    colour = COLOURS[0]
     low, high = _percent(points, "min"), _percent(points, "max")
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, label="all clients (min to max)")
     if any(e.worst_decile is not None for e in points):
         axes.plot(
             x,
             _percent(points, "worst_decile"),
-            color=_COLOURS[1],
+            color=COLOURS[1],
             linestyle=(0, (4, 2)),
             linewidth=1.3,
             label="worst tenth of the clients",

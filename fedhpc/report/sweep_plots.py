@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -10,9 +9,9 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
 
+from fedhpc.report.drawing import GRID, new_figure, style, written
 from fedhpc.report.figures import Figure
 from fedhpc.report.names import theirs
 from fedhpc.report.results import Table
@@ -20,21 +19,7 @@ from fedhpc.report.sweeps import SweepResults
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
 _MARKERS = "osDv^"
-_STYLE: Any = {
-    "svg.hashsalt": "fedhpc",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "x",
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "text.parse_math": False,
-}
+_STYLE: Any = {**GRID, "font.size": 9, "axes.spines.left": False, "axes.grid.axis": "x"}
 _MOST_COLUMNS = 5
 _SPREAD = 0.46
 """Height of a row's marks, as a share of the distance of two rows."""
@@ -46,24 +31,13 @@ Rows = Sequence[tuple[str, Sequence[Figure]]]
 def sweep_plots(found: SweepResults) -> dict[str, bytes]:
     """Draw every dataset and, of several, their averages; names and contents, the same bytes for the same results."""
     files: dict[str, bytes] = {}
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+    with style(_STYLE):
         tables = (table for of_criterion in found.tables.values() for table in of_criterion)
         for dataset, held_out in dict.fromkeys((table.dataset, table.held_out) for table in tables):
             safe = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join([dataset, *map(str, held_out)]))
-            files |= _files(f"sweep_{safe}", _dataset_figure(found, dataset, held_out))
+            files |= written(f"sweep_{safe}", _dataset_figure(found, dataset, held_out))
         if any(len(means.datasets) > 1 for means in found.averages.values()):
-            files |= _files("sweep_averages", _averages_figure(found))
-    return files
-
-
-def _files(name: str, figure: Drawing) -> dict[str, bytes]:
-    files = {}
-    for form, metadata in (("png", {"Software": "fedhpc"}), ("svg", {"Date": None, "Creator": "fedhpc"})):
-        out = io.BytesIO()
-        figure.savefig(out, format=form, dpi=160, metadata=metadata)
-        files[f"{name}.{form}"] = out.getvalue()
+            files |= written("sweep_averages", _averages_figure(found))
     return files
 
 
@@ -108,8 +82,7 @@ def _panels(found: SweepResults, title: str, titles: Sequence[str], by_criterion
     columns = min(_MOST_COLUMNS, len(titles))
     lines = math.ceil(len(titles) / columns)
     height = 1.0 + lines * (0.62 + 0.30 * len(algorithms))
-    figure = Drawing(figsize=(1.5 + 2.3 * columns, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(1.5 + 2.3 * columns, height)
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
     for number, axes in enumerate(grid.flat):
         if number >= len(titles):
