@@ -60,7 +60,7 @@ def expand(pattern: str) -> list[str]:
 
 @pytest.mark.parametrize("pattern", CHEAP)
 def test_importing_a_cheap_module_loads_no_dear_library(pattern: str) -> None:
-    modules = [m for m in expand(pattern) if not m.endswith(("plots", "drawing"))]  # those are loaded when a plot is drawn
+    modules = [m for m in expand(pattern) if not m.endswith(("plots", "drawing"))]  # loaded to draw
     probe = [sys.executable, "-c", PROBE, ",".join(DEAR), *modules]
     done = subprocess.run(probe, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
