@@ -17,7 +17,8 @@ _PASSED_ON = "OMP_NUM_THREADS PATH LD_LIBRARY_PATH PYTHONPATH"
 def environment_lines(job: JobRequest) -> list[str]:
     """Modules, the site's set-up, and variables of the ranks and of the launcher."""
     site = job.site
-    lines = ["module purge", *(f"module load {word(m)}" for m in site.modules)] if site.modules else []
+    lines = ["module purge"] if site.modules and site.mpi != "cray" else []  # there what is loaded belongs together
+    lines += [f"module load {word(m)}" for m in site.modules]
     lines += site.setup
     if lines:
         lines = ["set +u  # what a site loads may read variables that nobody set", *lines, "set -u"]

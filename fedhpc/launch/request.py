@@ -30,7 +30,9 @@ class Site(Section):
     )
     launcher: Annotated[Launcher | None, "what starts the ranks; null: srun, mpirun or flux, by the scheduler"] = None
     launcher_flags: Annotated[list[str], "more words for the launcher"] = field(default_factory=list)
-    modules: Annotated[list[str], "modules to load"] = field(default_factory=list)
+    modules: Annotated[list[str], "modules to load, instead of those that are (with mpi: cray beside them)"] = field(
+        default_factory=list
+    )
     setup: Annotated[list[str], "lines of shell that make fedhpc callable"] = field(default_factory=list)
     environment: Annotated[list[str], "NAME=VALUE for every rank"] = field(default_factory=list)
     directives: Annotated[list[str], "more lines for the scheduler, without #SBATCH and the like"] = field(

@@ -153,3 +153,12 @@ def test_pbs_which_warns_nobody_gets_a_warning_from_the_script() -> None:
     assert "-le 120" in render(CASES["pbs-run"])
     assert "-le 120" not in render(replace(CASES["pbs-run"], seconds=200)), "the ranks would hardly have started"
     assert "-le 120" not in render(CASES["slurm-run"])
+
+
+def test_modules_are_added_to_what_a_cray_loads_by_itself() -> None:
+    """Without the compiler's modules, which a purge would take away, there is no cray-mpich to load."""
+    site = Site(modules=["a b"])
+    for family in ("openmpi", "mpich", "cray"):
+        text = render(replace(BASE, scheduler="pbs", site=replace(site, mpi=family, launcher="mpiexec")))
+        assert "module load 'a b'\n" in text
+        assert ("module purge\n" in text) is (family != "cray")

@@ -24,7 +24,6 @@ mkdir -p "$out/log"
 echo "$(date +%FT%T) job $PBS_JOBID on $(hostname)"
 
 set +u  # what a site loads may read variables that nobody set
-module purge
 module load cray-mpich
 source .venv/bin/activate
 set -u
