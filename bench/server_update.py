@@ -13,7 +13,7 @@ import torch
 
 from fedhpc import registry
 from fedhpc.comm.process import keep_freed_memory
-from fedhpc.federated.buffers import Up
+from fedhpc.federated.buffers import Sizes, Up
 from fedhpc.federated.server import Server
 
 CLIENTS = 10
@@ -24,7 +24,7 @@ def milliseconds(name: str, num_weights: int) -> float:
     rule = registry.load("fedhpc.federated.algorithms", name).ALGORITHM()
     nothing = torch.empty(0, dtype=torch.float64)
     server = Server(rule, torch.randn(num_weights), nothing, nothing)
-    up = Up(tuple(rule.traffic.summed), num_weights, 0, 0, CLIENTS, torch.float64)
+    up = Up(tuple(rule.traffic.summed), Sizes(num_weights, 0, 0, CLIENTS), torch.float64)
     up.data.normal_(std=1e-3)
     up.rows[:] = torch.tensor([1 / CLIENTS, 1 / CLIENTS, 1, 1, 1, 1], dtype=torch.float64)
     seconds = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,10 +31,21 @@ class Verdict(IntEnum):
     OUTSIDE_GRID = 3
 
 
-class Flat:
-    """Named parts of one contiguous tensor."""
+class Sizes(NamedTuple):
+    """Elements of a model's weights, of its floating-point and of its integer buffers, and clients of a cohort."""
 
-    def __init__(self, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
+    weights: int
+    buffers: int
+    counters: int
+    cohort: int
+
+
+class Flat:
+    """Model-sized vectors `names` and the smaller parts of `tail`, by name, in one contiguous tensor."""
+
+    def __init__(self, names: tuple[str, ...], num_weights: int, tail: Mapping[str, int], dtype: torch.dtype) -> None:
+        self.names = names
+        sizes = {**dict.fromkeys(names, num_weights), **tail}
         self.data = torch.zeros(sum(sizes.values()), dtype=dtype)
         self._parts: dict[str, Tensor] = {}
         start = 0
@@ -48,20 +60,9 @@ class Flat:
 class Down(Flat):
     """Root to all: broadcast vectors, buffers, and the tail (order, cohort seconds, integer buffers)."""
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        num_weights: int,
-        num_buffers: int,
-        num_counters: int,
-        cohort: int,
-        dtype: torch.dtype,
-    ) -> None:
-        self.names = names
-        sizes = dict.fromkeys(names, num_weights)
-        super().__init__(
-            {**sizes, "buffers": num_buffers, "order": 1, "seconds": cohort, "counters": num_counters}, dtype
-        )
+    def __init__(self, names: tuple[str, ...], sizes: Sizes, dtype: torch.dtype) -> None:
+        tail = {"buffers": sizes.buffers, "order": 1, "seconds": sizes.cohort, "counters": sizes.counters}
+        super().__init__(names, sizes.weights, tail, dtype)
 
     @property
     def order(self) -> Order:
@@ -85,19 +86,10 @@ class Up(Flat):
 
     SAMPLES, UNIFORM, VERDICT, SECONDS, LOSS, STEPS, FIXED = range(7)
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        num_weights: int,
-        num_buffers: int,
-        num_counters: int,
-        cohort: int,
-        dtype: torch.dtype,
-    ) -> None:
-        self.names = names
-        self.width = self.FIXED + num_counters
-        sizes = dict.fromkeys(names, num_weights)
-        super().__init__({**sizes, "buffers": num_buffers, "rows": cohort * self.width, "signal": 1}, dtype)
+    def __init__(self, names: tuple[str, ...], sizes: Sizes, dtype: torch.dtype) -> None:
+        self.width = self.FIXED + sizes.counters
+        tail = {"buffers": sizes.buffers, "rows": sizes.cohort * self.width, "signal": 1}
+        super().__init__(names, sizes.weights, tail, dtype)
 
     @property
     def rows(self) -> Tensor:

@@ -12,7 +12,7 @@ from fedhpc.comm.world import World
 from fedhpc.data.clients import ClientData
 from fedhpc.errors import AgreedError, FedhpcError
 from fedhpc.federated.algorithm import FederatedAlgorithm
-from fedhpc.federated.buffers import Down, Order, Up
+from fedhpc.federated.buffers import Down, Order, Sizes, Up
 from fedhpc.federated.client_state import ClientStateStore, fetch_away, return_home
 from fedhpc.federated.cohorts import CohortPlan
 from fedhpc.federated.evaluation import ClientExam, Exam
@@ -75,11 +75,11 @@ class Engine:
         self._host = Host(algorithm, trainer, data, settings.sums, self.clock, follow_all, observer, extensions)
         self._examiner = Examiner(world, trainer, data, settings, self.clock, personalizer, exam, extensions)
         vector, traffic = trainer.vector, algorithm.traffic
-        sizes = (len(vector), vector.buffers.numel(), vector.num_counters, cohorts.largest)
-        self._down = Down(traffic.broadcast, *sizes, dtype=vector.weights.dtype)
+        sizes = Sizes(len(vector), vector.buffers.numel(), vector.num_counters, cohorts.largest)
+        self._down = Down(traffic.broadcast, sizes, vector.weights.dtype)
         exact = settings.sums.grid_bits is not None
         summed = (*traffic.summed, *((MOVED,) if follow_all else ()))
-        self._up = Up(summed, *sizes, dtype=torch.float64 if exact else torch.float32)
+        self._up = Up(summed, sizes, torch.float64 if exact else torch.float32)
         self.progress = Progress()
         self.costs = CostTable(data.num_train)
         keep_local = settings.sums.buffers == "keep_local"
