@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     links = () if federations is None else (SELECTION,)
     written = report(args.directories, args.out, args.style or "fedhpc", links)
     if args.json and federations is None:
-        print(with_notes(json_summary(written.runs), written.notes), end="")
+        print(_with_medical(with_notes(json_summary(written.runs), written.notes), written.files), end="")
     if not args.json:
         print(written.text.rstrip())
         print(f"\nreport in {written.directory}: {', '.join(sorted(f.name for f in written.files))}")
@@ -73,6 +75,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             args.json,
         )
     return DONE
+
+
+def _with_medical(summary: str, files: Sequence[Path]) -> str:
+    """A JSON object as text, of medical runs with their report under the key `medical`."""
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.name == "medical.json"]
+    return json.dumps({**json.loads(summary), "medical": found[0]}, indent=1) + "\n" if found else summary
 
 
 def _tell(swept: SweepReport, as_json: bool) -> None:

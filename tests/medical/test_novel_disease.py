@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -87,10 +88,20 @@ def test_other_samples_are_thinned_in_every_part_by_whole_patients(mode: str) ->
         assert inside.sum() == len(timeline.holdout), "whole patients"
 
 
-def test_the_smoke_configuration_runs_and_is_reported_as_a_new_disease(tmp_path: Path) -> None:
+def test_the_smoke_configuration_runs_and_is_reported_as_a_new_disease(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = str(REPOSITORY / "configs" / "smoke" / "medical_novel.yaml")
-    for words in (["run", config, "--rounds", "2", "--out", str(tmp_path / "run")], ["report", str(tmp_path / "run")]):
+    run = str(tmp_path / "run")
+    for words in (["run", config, "--rounds", "2", "--out", run], ["report", run, "--json"]):
+        capsys.readouterr()
         with pytest.raises(SystemExit) as stopped:
             main(words)
         assert not stopped.value.code
     assert (tmp_path / "run" / "report" / "medical_novel.png").stat().st_size > 100
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["runs"]) == 1
+    scores = {row["score"]: row["mean"] for row in told["medical"]["scores"]}
+    known = [scores.get(f"hold-out class {label} accuracy") for label in range(1, 10)]
+    assert scores["new class, hold-out"] == scores["hold-out class 0 accuracy"]
+    assert scores["known classes, hold-out"] == pytest.approx(np.mean([a for a in known if a is not None]))
