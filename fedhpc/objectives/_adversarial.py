@@ -50,6 +50,7 @@ class Adversarial(DomainObjective):
         "mlp_depth": HParam(3, Choice((3, 4, 5))),
         "mlp_dropout": DROPOUT,
     }
+    erm_without = "lambda"
 
     def __init__(self, model: nn.Module, vector: ParameterVector, setting: Setting | None = None) -> None:
         super().__init__(model, vector, setting)

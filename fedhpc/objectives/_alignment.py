@@ -24,6 +24,7 @@ class Alignment(DomainObjective):
     """
 
     space: ClassVar[Mapping[str, HParam]] = {"mmd_gamma": HParam(1.0, PowerOf(10, -1, 1))}
+    erm_without = "mmd_gamma"
 
     @abstractmethod
     def distance(self, a: Tensor, b: Tensor) -> Tensor:

@@ -27,9 +27,11 @@ class DomainObjective(Objective):
     Attributes:
         step: steps done since the training began; part of the state.
         needs_two_environments: with a single one this objective is plain ERM.
+        erm_without: the hyperparameter that, if it is 0, makes it ERM on minibatches of equal size, if there is one.
     """
 
     needs_two_environments: ClassVar[bool] = True
+    erm_without: ClassVar[str | None] = None
     by_environment: ClassVar[bool] = True
     step: int
 
@@ -54,6 +56,8 @@ class DomainObjective(Objective):
         """What a plan should say before it trains this objective in a setting; one line each."""
         if cls.needs_two_environments and setting.num_environments == 1:
             return [f"{cls.name()} with one training environment is ERM"]
+        if cls.erm_without is not None and not cls.hparam(setting, cls.erm_without):
+            return [f"{cls.name()} with {cls.erm_without} 0 is ERM"]
         return []
 
     @classmethod

@@ -27,6 +27,7 @@ class GroupDro(DomainObjective):
     """
 
     space: ClassVar[Mapping[str, HParam]] = {"groupdro_eta": HParam(1e-2, PowerOf(10, -3, -1))}
+    erm_without = "groupdro_eta"
     q: Tensor
 
     def __init__(self, model: nn.Module, vector: ParameterVector, setting: Setting | None = None) -> None:

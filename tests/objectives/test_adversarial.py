@@ -35,7 +35,7 @@ def test_gradient_penalty_against_finite_differences(name: str) -> None:
     found = objective._discrimination(z.clone().requires_grad_(), y, data)
     objective.setting = Setting(3, {**objective.setting.hparams, "grad_penalty": 0.0}, "head")
     without = objective._discrimination(z.clone().requires_grad_(), y, data)
-    assert float(found - without) == pytest.approx(float(gradient.square().sum(1).mean()), rel=1e-6)
+    assert float((found - without).detach()) == pytest.approx(float(gradient.square().sum(1).mean()), rel=1e-6)
 
 
 def test_published_gradient_penalty_is_zero_for_equal_minibatches() -> None:

@@ -73,18 +73,26 @@ def test_a_checkpoint_holds_everything(name: str) -> None:
         other.load_own_state({"step": torch.tensor(0), "else": torch.zeros(1)})
 
 
-@pytest.mark.parametrize("name", ["groupdro", "mixup", "coral", "mmd", "dann", "cdann"])
-def test_one_environment_is_erm_and_says_so(name: str) -> None:
-    objective, _ = build(name, 1, d_steps_per_g_step=1, beta1=0.9)
+@pytest.mark.parametrize(
+    ("name", "num", "off"),
+    [
+        *((name, 1, {}) for name in ("groupdro", "mixup", "coral", "mmd", "dann", "cdann")),
+        *((name, 3, {"mmd_gamma": 0.0}) for name in ("coral", "mmd")),
+        *((name, 3, {"lambda": 0.0}) for name in ADVERSARIAL),
+        ("groupdro", 3, {"groupdro_eta": 0.0}),
+    ],
+)
+def test_erm_in_disguise_says_so(name: str, num: int, off: dict[str, float]) -> None:
+    objective, _ = build(name, num, "head", d_steps_per_g_step=1, beta1=0.9, **off)
     assert any("is ERM" in remark for remark in type(objective).remarks(objective.setting))
     objective.vector.zero_grads()
-    report = objective.backward(minibatches(1))
+    report = objective.backward(minibatches(num))
     if name in ADVERSARIAL:
         assert report.steps == ("main",)  # the first step is the model's
     found = objective.vector.grads.clone()
-    plain, _ = build("erm", 1)
+    plain, _ = build("erm", num)
     plain.vector.zero_grads()
-    plain.backward(minibatches(1))
+    plain.backward(minibatches(num))
     torch.testing.assert_close(found, plain.vector.grads, rtol=0, atol=1e-14)
     assert type(objective).remarks(Setting(2)) == []
 
