@@ -13,6 +13,7 @@ from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report._hem_measures import Curve
 from fedhpc.report.collect import CONFIG, DONE, ENVIRONMENT, METRICS, find_runs
 from fedhpc.report.hem import Comparison
+from fedhpc.report.run_facts import data_facts
 from fedhpc.report.studies import diverged, study_notes, unfinished, why_failed
 from fedhpc.runs.records import Record, read_records
 
@@ -27,17 +28,21 @@ _NOT_THE_METHOD = ("rounds", "data", "evaluate")
 """Keys and sections that make another experiment of a run, but no other algorithm."""
 _SAME = ("data.dataset", "partition")
 _BETTER_SAME = ("data.transform", "model", "cohort", "evaluate.every", "evaluate.model", "local.batch_size")
-_RANKS = "the number of ranks"
 
 
 @dataclass
 class _Run:
-    """One run directory, read."""
+    """One run directory, read.
+
+    `facts` are what should be the same beside the configuration; what is not known is not there. `skipped` counts the
+    client updates that diverged.
+    """
 
     path: Path
     config: Mapping[str, Any]
     finished: bool
-    ranks: int | None
+    facts: Mapping[str, Any]
+    skipped: int = 0
     name: str = ""
     base: str | None = None
     accuracies: dict[int, dict[int, float | None]] = field(default_factory=dict)
@@ -102,8 +107,20 @@ def read_runs(paths: Sequence[Path], target: float | None = None, cap: int | Non
 
 def _open(path: Path) -> _Run:
     done = _json(path / DONE)
+    return _Run(path, read_yaml(str(path / CONFIG)), done is not None, dict(_facts(path)))
+
+
+def _facts(path: Path) -> Iterator[tuple[str, Any]]:
+    """Data, and what seconds depend on."""
+    if (digest := data_facts(path).digest) is not None:
+        yield "the content of data.root", digest[:8]
     ranks = (_json(path / ENVIRONMENT) or {}).get("ranks")
-    return _Run(path, read_yaml(str(path / CONFIG)), done is not None, len(ranks) if isinstance(ranks, list) else None)
+    if isinstance(ranks, list):
+        yield "the number of ranks", len(ranks)
+        for what, key in (("threads per rank", "threads"), ("the device", "label")):
+            found = sorted({str(r[key]) for r in ranks if isinstance(r, Mapping) and key in r})
+            if found:
+                yield what, found[0] if len(found) == 1 else found
 
 
 def _json(path: Path) -> Mapping[str, Any] | None:
@@ -170,6 +187,8 @@ def _read_metrics(run: _Run) -> None:
             by_model.setdefault(record.model, {}).setdefault(record.round, {})[record.client] = record.value
         elif record.what in _SECONDS:
             run.seconds[record.what][record.round] = record.value
+        elif record.what == "diverged":
+            run.skipped += 1
     if not by_model:
         raise FedhpcError(f"{run.path / METRICS}: has no client accuracies yet; let the run get to an evaluation")
     if model not in models and len(models) > 1:
@@ -230,16 +249,21 @@ def _order(run: _Run) -> tuple[int, str, int, str, int]:
 
 
 def _warnings(runs: Sequence[_Run]) -> Iterator[str]:
-    for key in (*_BETTER_SAME, _RANKS):
+    facts = dict.fromkeys(fact for run in runs for fact in run.facts)
+    for key in (*_BETTER_SAME, *facts):
         found: dict[str, list[str]] = {}
         for run in runs:
-            names = found.setdefault(_short(run.ranks if key == _RANKS else run.at(key)), [])
+            if key in facts and key not in run.facts:
+                continue
+            names = found.setdefault(_short(run.facts[key] if key in facts else run.at(key)), [])
             if run.name not in names:
                 names.append(run.name)
         if len(found) > 1:
             shown = "; ".join(f"{value}: {', '.join(names)}" for value, names in found.items())
             yield f"{key} differs, compare with care ({shown})"
     for run in runs:
+        if run.skipped:
+            yield f"{run.path}: {run.skipped} client updates were skipped because they diverged"
         if not run.finished:
             what = "" if run.diverged else "its figures are of its last round so far; it "
             yield f"{run.path}: {what}{unfinished(run.path)}"

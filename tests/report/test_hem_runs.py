@@ -163,10 +163,26 @@ def test_what_makes_runs_hard_to_compare_is_said(tmp_path):
     warnings = "\n".join(read_runs([tmp_path]).warnings)
     assert 'evaluate.model differs, compare with care ("broadcast_next": FedAvg; "avg_all": FedDyn)' in warnings
     assert "the number of ranks differs, compare with care (2: FedAvg; 4: FedDyn)" in warnings
+    assert "threads per rank" not in warnings, "of a file that does not say"
     goes_on = f"go on with: fedhpc run {tmp_path / 'b' / 'config.yaml'} --out {tmp_path / 'b'} --resume"
     assert f"{tmp_path / 'b'}: its figures are of its last round so far; it is not finished; " in warnings
     assert goes_on in warnings
     assert "unfinished" in judge(read_runs([tmp_path])).flags["FedDyn"]
+
+
+def test_other_data_threads_and_devices_and_skipped_updates_are_said(tmp_path):
+    for name, digest, threads in (("fedavg", "d" * 64, 1), ("scaffold", "e" * 64, 8)):
+        run = write(tmp_path / name, name)
+        (run / "partition.json").write_text(json.dumps({"data": digest}))
+        ranks = [{"threads": threads, "label": "CPU"}] * 2
+        (run / "environment.json").write_text(json.dumps({"ranks": ranks}))
+    with RecordWriter(tmp_path / "scaffold" / "metrics.jsonl") as writer:
+        writer.write(Record("diverged", 1, "clients", 3, 6.0, client=1))
+    assert read_runs([tmp_path]).warnings == (
+        'the content of data.root differs, compare with care ("dddddddd": FedAvg; "eeeeeeee": SCAFFOLD)',
+        'threads per rank differs, compare with care ("1": FedAvg; "8": SCAFFOLD)',
+        f"{tmp_path / 'scaffold'}: 1 client updates were skipped because they diverged",
+    )
 
 
 def test_a_run_that_diverged_takes_no_part_in_the_comparison(tmp_path):
