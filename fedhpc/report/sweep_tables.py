@@ -57,9 +57,11 @@ def _errors(found: SweepResults) -> Iterator[str]:
     """What the figures are, what stands behind ±, and over how many trials."""
     counts = _counts(found)
     what = "accuracy on the test environment in %"
-    if found.compat:
+    if not counts:
+        yield f"{what}: no trial that a cell needs is finished"
+    elif found.compat:
         yield f"{what}, mean ± standard error over trials (0.0 of a single one)"
-    elif max(counts, default=0) < 2:
+    elif max(counts) < 2:
         yield f"{what}, of one trial: there is no standard error"
     else:
         over = f"{counts[0]} trials" if len(counts) == 1 else "trials, whose number each table says"

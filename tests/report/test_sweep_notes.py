@@ -51,6 +51,7 @@ def test_with_many_missing_trials_the_whole_sweep_is_run_again(tmp_path: Path) -
     folder = write_sweep(tmp_path, trials, PACS, finished=[])
     fail(folder, trials[0], 1, "ValueError: x")
     assert f"--out {tmp_path} --retry-failed\n" in notes(folder)
+    assert "in %: no trial that a cell needs is finished\n" in text_report(results(load(folder)))
 
 
 def test_of_a_part_of_a_configuration_no_more_than_that_is_run_again(tmp_path: Path) -> None:
