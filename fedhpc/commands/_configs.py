@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fedhpc.config import RunConfig, diff, load_config, parse_yaml, read_yaml
 from fedhpc.errors import ConfigError
+from fedhpc.report.studies import resume_command
 from fedhpc.runs.rundir import CONFIG
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def load_run(path: str, overrides: Sequence[str] = ()) -> RunConfig:
     Raises:
         ConfigError: see `fedhpc.config.load_config`.
     """
+    if (Path(path) / CONFIG).is_file():
+        raise ConfigError(f"{path}: this is a run directory; go on with: {resume_command(Path(path))}")
     tree = read_yaml(path)
     for key, kind in (("sweep", "sweep"), ("runs", "study")):
         if key in tree:

@@ -167,16 +167,17 @@ def in_session(body: Callable[[Session], int], debug: bool, checked: bool = True
 
 
 def _report(session: Session, error: BaseException) -> None:
-    """One or two lines for people, the traceback for the log."""
+    """One or two lines for people, the traceback for the log; a mistake told to a single process has none."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    path = session.log(trace)
+    unforeseen = session.world.size > 1 or not isinstance(error, FedhpcError)
+    path = session.log(trace) if unforeseen else None
     what = str(error) if isinstance(error, FedhpcError) else f"{type(error).__name__}: {error}"
     cause = error.__cause__
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         what = disk_problem(error)
     elif isinstance(cause, OSError) and cause.errno in _REMEDIES and "--resume" not in what:
         what += f"; {_REMEDIES[cause.errno]} and run again with --resume"
-    if session.world.size > 1 or not isinstance(error, FedhpcError):
+    if unforeseen:
         doing = doing_of(error)
         where = f"rank {session.world.rank} on {socket.gethostname()}"
         what = f"{where} failed{f' during {doing}' if doing else ''}: {what}"

@@ -14,7 +14,7 @@ from fedhpc.commands._federate import BUSY, federate
 from fedhpc.commands._session import Session, in_session
 from fedhpc.commands._study_plan import study_status, without_copy, write_plan
 from fedhpc.config import PlannedRun, RunConfig, plan_study, resolved_study, to_yaml
-from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, AgreedError, ConfigError, FedhpcError
+from fedhpc.errors import BAD_USAGE, DONE, FAILED, STOPPED_EARLY, AgreedError, ConfigError, FedhpcError
 from fedhpc.report.studies import IN_VAIN, diverged, why_failed
 
 TAKES_OVERRIDES = True
@@ -90,7 +90,8 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         outcomes[name] = _one(session, config, kept, out / name, show_ranks=number == 0)
         if outcomes[name] == STOPPED_EARLY:
             return STOPPED_EARLY
-    failed = [name for name, code in outcomes.items() if code == FAILED]
+    failed = [name for name, code in outcomes.items() if code in (FAILED, BAD_USAGE)]
+    refused = [name for name, code in outcomes.items() if code == BAD_USAGE]
     busy = [name for name, code in outcomes.items() if code == BUSY]
     session.say(f"{out}: {len(planned) - len(failed) - len(busy)} of {len(planned)} runs done")
     if busy:
@@ -98,9 +99,10 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
     in_vain = [name for name in failed if diverged(why_failed(out / name))]
     if in_vain:
         session.warn(f"diverged: {', '.join(in_vain)}; {IN_VAIN}, and give the same command again")
-    if len(failed) > len(in_vain):
-        others = ", ".join(name for name in failed if name not in in_vain)
-        session.warn(f"failed: {others}; the same command tries them again")
+    if refused:
+        session.warn(f"refused: {', '.join(refused)}; change what the errors above name")
+    if others := [name for name in failed if name not in {*in_vain, *refused}]:
+        session.warn(f"failed: {', '.join(others)}; the same command tries them again")
     return FAILED if failed else DONE
 
 
@@ -113,7 +115,7 @@ def _one(session: Session, config: RunConfig, kept: RunConfig | None, path: Path
             raise  # the other ranks know nothing of it
         if session.world.is_root:
             print(f"fedhpc: error: {path.name}: {error}", file=sys.stderr, flush=True)
-        return FAILED
+        return BAD_USAGE if error.exit_code == BAD_USAGE else FAILED
 
 
 def _shared_plan(

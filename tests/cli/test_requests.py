@@ -63,5 +63,14 @@ def test_a_dataset_of_another_name_is_a_bad_request_and_a_damaged_one_is_not(
     assert fedhpc_("run", config, "--out", tmp_path / "out", "--data.root", data) == 1
 
 
-def test_a_run_to_go_on_with_must_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_to_go_on_with_must_be_named(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--resume needs --out, the directory of the run" in refused(capsys, "run", config, "--resume")
+    (tmp_path / "config.yaml").write_text(config.read_text())
+    told = refused(capsys, "run", tmp_path)
+    assert f"this is a run directory; go on with: fedhpc run {tmp_path}/config.yaml --out {tmp_path} --resume" in told
+
+
+def test_a_mistake_has_no_traceback(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedhpc_("run", config, "--out", tmp_path / "run", "--cohort.size", "30") == 2
+    assert "traceback" not in capsys.readouterr().err
+    assert not list((tmp_path / "run" / "log").iterdir())

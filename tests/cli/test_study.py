@@ -61,13 +61,18 @@ def test_bad_usage(file: Path, words: list[str], named: str, capsys: pytest.Capt
     assert named in capsys.readouterr().err
 
 
-def test_a_run_that_fails_ends_neither_the_study_nor_another_run_of_that_name(file: Path, tmp_path: Path) -> None:
+def test_a_run_that_fails_ends_neither_the_study_nor_another_run_of_that_name(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     words = ["study", file, "--out", out, "--seeds=[0]", "--local.steps=1", "--device.threads=1"]
     (out / "run-lr0.1-seed0").mkdir(parents=True)
     kept = out / "run-lr0.1-seed0" / "config.yaml"
     kept.write_text(RUN)  # of another configuration
     assert fedhpc_(*words) == 1
+    said = capsys.readouterr().err
+    assert "refused: run-lr0.1-seed0; change what the errors above name" in said
+    assert "the same command tries" not in said
     assert (out / "run-lr0.2-seed0" / "done").exists(), "the other run is done"
     assert kept.read_text() == RUN
     assert not (out / "run-lr0.1-seed0" / "failed").exists()
