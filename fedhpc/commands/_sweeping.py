@@ -22,7 +22,7 @@ from fedhpc.config import from_tree, load
 from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.stores import Store, attach_store
 from fedhpc.errors import ConfigError, DataRequestError, FedhpcError
-from fedhpc.report.trial_files import DONE, is_sweep
+from fedhpc.report.trial_files import is_sweep
 from fedhpc.runs.environment import describe_environment
 from fedhpc.runs.rundir import write_atomically
 from fedhpc.sweep.data_checks import check_models, check_splits, check_transforms
@@ -32,7 +32,7 @@ from fedhpc.sweep.estimate import DatasetFacts, Rates, Timed, seconds_by_dataset
 from fedhpc.sweep.folder import LOG, DataFacts, write_sweep
 from fedhpc.sweep.plan import Plan, make_plan, remark_text, remarks
 from fedhpc.sweep.plan import plan_text as text_of
-from fedhpc.sweep.queue_files import forgive, reopen, states
+from fedhpc.sweep.queue_files import states
 from fedhpc.sweep.schedule import Queue
 from fedhpc.sweep.settings import SweepConfig
 from fedhpc.sweep.status import timed_trials
@@ -201,26 +201,6 @@ def _timed(
 
     timed += probe(plan, unknown, device)
     return timed, f"{len(settled)} finished trials and a probe of the rest" if finished else "a probe of a few steps"
-
-
-def reopen_trials(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:
-    """Root: let trials be run again whose records are gone, and, if asked for, those that failed; collective."""
-    session.together(lambda: _reopen(session, prepared, folder, retry_failed) if session.world.is_root else None)
-
-
-def _reopen(session: Session, prepared: Prepared, folder: Path, retry_failed: bool) -> None:
-    from fedhpc.sweep.trial_folder import has_models
-
-    places = {t.id: folder / t.folder for t in prepared.trials}
-
-    def incomplete(trial: str) -> bool:
-        place = places[trial]
-        return not (place / DONE).exists() or not has_models(place, prepared.models.get(trial, ()))
-
-    if gone := reopen(folder, incomplete, places):
-        session.say(f"{gone} trials are marked as done but have no records or models; they will be run again")
-    if retry_failed:
-        session.say(f"{forgive(folder, places)} failed trials will be tried again")
 
 
 def _pin(session: Session, config: SweepConfig, quiet: bool = False) -> Pinning:

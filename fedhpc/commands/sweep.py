@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", metavar="ID,ID@STEP", help="run these trials only, and keep the models after these steps"
     )
     parser.add_argument("--resume", action="store_true", help="no effect: a sweep always goes on where it was stopped")
-    parser.add_argument("--retry-failed", action="store_true", help="try trials again that were given up")
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="try trials again that were given up, or whose records are damaged"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print counts, remarks and an estimate of hours; stop")
     parser.add_argument("--status", action="store_true", help="print how far the sweep in --out is; stop")
     parser.add_argument("--json", action="store_true", help="with --status and --dry-run: as JSON")
@@ -116,7 +118,7 @@ def _check(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
 
 def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:
     _check(session, args, overrides)
-    from fedhpc.commands import _sweeping
+    from fedhpc.commands import _sweep_repairs, _sweeping
     from fedhpc.timing import Stopwatch
 
     world = session.world
@@ -128,7 +130,7 @@ def _sweep(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         world.agree(next(iter(prepared.absent.values()), None))
         return DONE
     session.log_folder = path / "log"
-    _sweeping.reopen_trials(session, prepared, path, args.retry_failed)
+    _sweep_repairs.reopen_trials(session, prepared, path, args.retry_failed)
     session.say(_sweeping.introduction(session, prepared))
     clock = Stopwatch()
     with _sweeping.watched(session, path, clock, prepared.config.hang_seconds):

@@ -45,7 +45,9 @@ def missing_notes(found: SweepResults) -> list[str]:
 
 
 def rerun_command(found: SweepResults, trials: list[PlannedTrial]) -> str:
-    """The command that runs some trials of a sweep; empty where there is none. Failed ones need to be asked for.
+    """The command that runs some trials of a sweep; empty where there is none.
+
+    Failed ones need to be asked for, and so do those whose records are damaged.
 
     Trials that are done are passed over, so most sweeps need no list; one that has planned a part of its configuration
     would grow without it.
@@ -57,7 +59,8 @@ def rerun_command(found: SweepResults, trials: list[PlannedTrial]) -> str:
         command = command.removesuffix("--only").rstrip()
     else:
         command += " " + ",".join(t.id for t in trials)
-    return f"{command} --retry-failed" if any(t.id in (found.sweep.failed or {}) for t in trials) else command
+    again = found.sweep.problems or any(t.id in (found.sweep.failed or {}) for t in trials)
+    return f"{command} --retry-failed" if again else command
 
 
 def remarks(found: SweepResults) -> Iterator[str]:

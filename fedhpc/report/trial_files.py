@@ -154,17 +154,21 @@ def read_trial(folder: Path, sweep: Path) -> TrialRecords:
     done = read_done(folder)
     spec = done["spec"]
     try:
-        return TrialRecords(
+        trial = TrialRecords(
             run=folder.relative_to(sweep).as_posix(),
             dataset=spec["dataset"],
             algorithm=spec["algorithm"],
             test_envs=tuple(spec["test_envs"]),
             hparams_seed=spec["hparams_seed"],
             trial_seed=spec["trial_seed"],
-            checkpoints=checkpoints(read_records(folder / METRICS), int(done["num_environments"])),
+            checkpoints=checkpoints(records := list(read_records(folder / METRICS)), int(done["num_environments"])),
             hparams=done["hparams"],
             diverged=bool(done.get("diverged", False)),
         )
+        ends = {r.environment for r in records if r.round == spec["steps"] - 1 and r.what in SMALLER}
+        if ends != set(range(int(done["num_environments"]))):
+            raise FedhpcError(f"{folder / METRICS}: ends before the trial did")
+        return trial
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, FedhpcError):
             raise

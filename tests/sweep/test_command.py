@@ -142,15 +142,20 @@ def test_a_hole_is_named_with_the_command_that_fills_it(config: Path, swept: Pat
     trial = next(t for t in read_sweep(swept).planned if (t.algorithm, t.test_envs) == ("mixup", (1, 2)))
     before = values(swept)
     (swept / trial.run / "done").unlink()
+    cut = next(t for t in read_sweep(swept).planned if (t.algorithm, t.test_envs) == ("mixup", (0, 2)))
+    lines = (swept / cut.run / METRICS).read_bytes().splitlines(keepends=True)
+    (swept / cut.run / METRICS).write_bytes(b"".join(lines[:-1]))
     text = fedhpc("report", swept, "--out", tmp_path / "report")
     tree = json.loads((tmp_path / "report" / "sweep.json").read_text(encoding="utf-8"))
     assert trial.run not in values(swept)
-    said = fedhpc("sweep", config, "--out", swept, "--only", trial.id)
-    assert "1 trials are marked as done but have no records or models" in said
+    assert f"damaged and not counted: {swept / cut.run}/{METRICS}: ends before the trial did" in text
+    command = f"fedhpc sweep {swept}/sweep.yaml --out {swept} --only {cut.id},{trial.id} --retry-failed"
+    assert f"  {command}\n" in text
+    said = fedhpc(*command.split()[1:])
+    assert "2 trials are marked as done but have no records or models" in said
     assert values(swept) == before
-    assert f"fedhpc sweep {swept}/sweep.yaml --out {swept} --only {trial.id}" in text
     assert "mixup on rotated_digits, test environments [1, 2], hparams seed 0, trial 0" in text
-    assert [t["id"] for t in tree["missing"]] == [trial.id]
+    assert [t["id"] for t in tree["missing"]] == [cut.id, trial.id]
     cells = {
         (t["criterion"], row["algorithm"], cell["test_env"]): cell
         for t in tree["tables"] for row in t["rows"] for cell in row["cells"]
