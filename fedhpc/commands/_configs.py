@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -114,6 +115,26 @@ def before_copy(path: str, options: Sequence[str], config: RunConfig) -> RunConf
     except ConfigError:
         return config  # without the option there is no configuration
     return before if same_data(before.data.root, config.data.root) else config
+
+
+def compare_data(file: Path, digest: str) -> None:
+    """Refuse to go on with other data than the run of a directory began with; `data.root` itself may differ.
+
+    Args:
+        file: what the run wrote down of its data; one that is not there goes with any.
+        digest: of the dataset as it is now; empty on ranks that do not know it.
+
+    Raises:
+        ConfigError: the digests differ.
+    """
+    if not digest or not file.exists():
+        return
+    before = json.loads(file.read_text(encoding="utf-8")).get("data")
+    if before and before != digest:
+        raise ConfigError(
+            f"{file.parent}: its run began with other data than data.root holds now ({file.name}: {before[:8]} there, "
+            f"{digest[:8]} now); put those back, or choose another --out"
+        )
 
 
 def _value(tree: Any, key: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedhpc.comm.checks import check_shared, pinning_problems, refuse
 from fedhpc.comm.world import RanksLostError
-from fedhpc.commands._configs import compare_stored, is_medical
+from fedhpc.commands._configs import compare_data, compare_stored, is_medical
 from fedhpc.commands._session import Session
 from fedhpc.commands._unused import unused_settings
 from fedhpc.config import RunConfig
@@ -149,6 +149,7 @@ def _federation(
     world = session.world
     with clock.phase("open data"):
         data = build.open_data(world, config)
+        session.together(lambda: compare_data(directory.path / "partition.json", data.digest))
     with clock.phase("build model"):
         model, notes = build.build_model(world, config, data.store, device)
         trainer, cohorts = session.together(lambda: build.build_training(config, model, data))

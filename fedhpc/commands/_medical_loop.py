@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedhpc.commands import _federation as build
 from fedhpc.commands import _medical
+from fedhpc.commands._configs import compare_data
 from fedhpc.commands._session import Session
 from fedhpc.errors import DatasetError
 from fedhpc.medical.config import MedicalConfig
@@ -27,6 +28,7 @@ def federation(
     world = session.world
     with clock.phase("open data"):
         data = _medical.open_data(world, config)
+        session.together(lambda: compare_data(directory.path / "scenario.json", data.digest))
     with clock.phase("build model"):
         model, notes = build.build_model(world, config, data.store, device)
         run = _medical.build_run(world, config, data, model, device)

@@ -175,6 +175,24 @@ def test_a_truncated_checkpoint_falls_back_with_a_warning_to_the_same_bits(
     assert evaluations(folder) == evaluations(whole)
 
 
+def test_other_data_under_the_same_name_are_refused(
+    whole: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "done").unlink()
+    facts = json.loads((folder / "partition.json").read_text())
+    (folder / "partition.json").write_text(json.dumps({**facts, "data": "0" * 64}))
+    before = contents(folder)
+    assert fedhpc_("run", config, "--out", folder, "--resume") == 2
+    said = capsys.readouterr().err
+    assert "began with other data than data.root holds now (partition.json: 00000000 there, " in said
+    assert contents(folder).keys() == before.keys() - {"done"} | {"failed"}
+    assert (folder / "metrics.jsonl").read_bytes() == before["metrics.jsonl"]
+
+
 def test_a_target_ends_the_run_and_is_reported(config: Path, tmp_path: Path) -> None:
     options = ["--evaluate.target_accuracy", "0.3", "--evaluate.every", "1"]
     assert fedhpc_("run", config, "--out", tmp_path / "run", *options) == 0
