@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedhpc.comm.checks import check_shared, pinning_problems, refuse
 from fedhpc.comm.deadline import job_end
@@ -223,6 +223,8 @@ def run_trials(session: Session, prepared: Prepared, folder: Path, clock: Stopwa
     pinning = _pin(session, config)
     pinnings = world.gather(pinning)
     if pinnings is not None:
+        if problem := other_devices(folder, [asdict(p) for p in pinnings]):
+            session.warn(problem)
         about = describe_environment([asdict(p) for p in pinnings], world.library)
         name = f"environment-{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname()}-{os.getpid()}.json"
         write_atomically(folder / LOG / name, json.dumps(about, indent=1) + "\n")
@@ -243,6 +245,35 @@ def run_trials(session: Session, prepared: Prepared, folder: Path, clock: Stopwa
             models=prepared.models,
         )
         return runner.run(by_id)
+
+
+def other_devices(folder: Path, ranks: Sequence[Mapping[str, Any]]) -> str | None:
+    """What to say where the last job of a sweep computed with something else: sums are rounded in another order.
+
+    Args:
+        folder: the sweep's.
+        ranks: of this job, as `environment-*.json` has them.
+    """
+    try:
+        last = max((folder / LOG).glob("environment-*.json"), key=lambda file: file.stat().st_mtime)
+        before = _devices(json.loads(last.read_text(encoding="utf-8"))["ranks"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # there is none, or it cannot be read
+    now = _devices(ranks)
+    if now == before:
+        return None
+    return (
+        f"trials of this sweep were trained on {before}, now it is {now}: records of one trial would differ in their "
+        "last digits; --device.name and --device.threads choose"
+    )
+
+
+def _devices(ranks: Sequence[Mapping[str, Any]]) -> str:
+    """Kinds of devices; a GPU's label ends with what tells it from others of its kind."""
+    kinds = {
+        f"CPU with {r['threads']} thread(s)" if r["device"] == "cpu" else r["label"].rpartition(" ")[0] for r in ranks
+    }
+    return " and ".join(sorted(kinds))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -154,3 +155,25 @@ def test_gpus_shared_by_accident_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     config = from_tree(SweepConfig, {"sweep": {"datasets": ["rotated_digits"]}}, "test")
     with pytest.raises(ConfigError, match="share the GPU A 0 of here while 1 other"):
         _sweeping._pin(session, config)
+
+
+def test_a_job_that_computes_with_something_else_than_the_last_is_told(tmp_path: Path) -> None:
+    def job(*ranks: tuple[str, str, int]) -> list[dict[str, Any]]:
+        return [{"device": device, "label": label, "threads": threads} for device, label, threads in ranks]
+
+    one, two = job(("cpu", "CPU", 1), ("cpu", "CPU", 1)), job(("cpu", "CPU", 2))
+    gpu, other = job(("cuda:0", "Some GPU a-1", 4)), job(("cuda:1", "Some GPU b-2", 8))
+    assert _sweeping.other_devices(tmp_path, one) is None
+    (tmp_path / "log").mkdir()
+    for number, (before, now, said) in enumerate(
+        [(one, one[:1], None), (one, two, "on CPU with 1 thread(s), now it is CPU with 2 thread(s)"),
+         (gpu, other, None), (gpu, two, "on Some GPU, now it is CPU")]
+    ):  # fmt: skip
+        file = tmp_path / "log" / f"environment-{number}.json"
+        file.write_text(json.dumps({"ranks": before}), encoding="utf-8")
+        os.utime(file, (number, number))
+        found = _sweeping.other_devices(tmp_path, now)
+        assert (found is None) == (said is None)
+        assert said is None or said in str(found)
+    file.write_text("{", encoding="utf-8")
+    assert _sweeping.other_devices(tmp_path, one) is None
