@@ -156,7 +156,7 @@ def _federation(
     if world.is_root:
         directory.begin()  # not earlier: mistakes that show before do not occupy the directory
         directory.write_json("partition.json", build.partition_report(data))
-        for note in [*notes, *data.partition.notes, *unused_settings(config)]:
+        for note in [*notes, *data.partition.notes, *unused_settings(config, trainer.vector.buffers.numel() > 0)]:
             session.warn(note)
     loop = RunLoop(session, config, directory, config.rounds, data.store)
     engine = Engine(

@@ -8,9 +8,14 @@ from fedhpc.config import RunConfig
 from fedhpc.config.schema import Section, keys_of
 
 
-def unused_settings(config: RunConfig) -> list[str]:
-    """One line each: keys that differ from their defaults and change nothing, and what a choice gives up."""
-    found = list(_idle(config))
+def unused_settings(config: RunConfig, has_norms: bool | None = None) -> list[str]:
+    """One line each: keys that differ from their defaults and change nothing, and what a choice gives up.
+
+    Args:
+        config: of the run.
+        has_norms: whether the model has batch norm statistics; None: not known.
+    """
+    found = [*_idle(config), *_norms(config, has_norms)]
     if config.aggregation.dtype == "float32":
         found.append("aggregation.dtype: float32 gives up equal bits on different numbers of ranks")
     if config.generalize.test_envs and config.aggregation.buffers == "keep_local":
@@ -33,6 +38,22 @@ def _idle(config: RunConfig) -> Iterator[str]:
     if aggregation.dtype == "float32":
         keys = ("grid_bits", "buffer_grid_bits")
         yield from _without_effect("aggregation", aggregation, keys, "with aggregation.dtype: float32")
+
+
+def _norms(config: RunConfig, present: bool | None) -> Iterator[str]:
+    """What becomes of batch norm statistics where they are not averaged."""
+    policy = config.aggregation.buffers
+    if policy == "average" or present is None:
+        return
+    if not present:
+        yield f"aggregation.buffers: {policy} has no effect: the model has no batch norm statistics"
+    elif policy == "keep_local":
+        yield "model.safetensors will have the initial batch norm statistics: each client keeps its own"
+    elif not config.model.freeze_bn:
+        yield (
+            "aggregation.buffers: keep_global evaluates with the initial batch norm statistics, training uses those "
+            "of its batches; with model.freeze_bn: true both use the initial ones"
+        )
 
 
 def _without_effect(name: str, section: Section, keys: tuple[str, ...], why: str) -> Iterator[str]:

@@ -39,6 +39,26 @@ def test_what_has_no_effect_is_told(sections: dict[str, Any], lines: list[str]) 
     assert told(**sections) == lines
 
 
+@pytest.mark.parametrize(
+    ("buffers", "frozen", "has_norms", "said"),
+    [
+        ("average", False, True, None),
+        ("keep_local", False, True, "model.safetensors will have the initial"),
+        ("keep_local", False, False, "aggregation.buffers: keep_local has no effect"),
+        ("keep_global", False, True, "model.freeze_bn: true"),
+        ("keep_global", True, True, None),
+        ("keep_global", False, None, None),
+    ],
+)
+def test_what_becomes_of_batch_norm_statistics_is_told(
+    buffers: str, frozen: bool, has_norms: bool | None, said: str | None
+) -> None:
+    tree = {"rounds": 1, "partition": {"kind": "iid", "clients": 2}, "aggregation": {"buffers": buffers}}
+    found = unused_settings(RunConfig.from_dict({**tree, "model": {"freeze_bn": frozen}}), has_norms)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
 def test_plain_sums_say_what_they_give_up_and_have_no_grid() -> None:
     grid, bits = told(aggregation={"dtype": "float32", "grid_bits": 30})
     assert grid == "aggregation.grid_bits has no effect with aggregation.dtype: float32"
