@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedhpc.data.table import SampleTable
-from fedhpc.data.timeline import Timeline
+from fedhpc.data.timeline import Tasks, Timeline
 from fedhpc.data.units import assign_units, of_units
 from fedhpc.errors import ConfigError
 from fedhpc.medical.apportion import largest_remainder
@@ -29,28 +30,25 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
     unused = whole.unused
     unused.update({f"{name}: beyond the scenario": len(whole.rows[name]) - len(parts[name]) for name in parts})
     groups = scenario.find_groups(table, parts["train"])
-    for name in ("train", "validation", "test"):
-        known = parts[name][groups.ids[parts[name]] >= 0]
-        unused[f"{name}: in no demographic group"] = len(parts[name]) - len(known)
-        parts[name] = known
+    _keep_known(parts, groups, unused)
     kinds, homes, train, rest = _train_clients(scenario, table, units, groups, parts["train"], seed)
     unused["train: asked for by no client"] = len(rest)
     num_tasks = scenario.num_tasks(table, parts["train"])
     cells, num_cells = scenario.cells(table, groups, parts["train"])
     cut, counts = [], []
     for client, rows in enumerate(train):
-        sizes = np.bincount(cells[rows][cells[rows] >= 0], minlength=num_cells)
         if len(rows) < num_tasks and scenario.min_task_size:
             _too_few(client, kinds[client], len(rows), num_tasks)
+        sizes = np.bincount(cells[rows][cells[rows] >= 0], minlength=num_cells)
         counts.append(scenario.train_counts(sizes, num_tasks, client, stream(seed, "weights", client)))
-        if scenario.copies:
-            cut.append((rows,) * num_tasks)
-            continue
-        cut.append(cut_tasks(rows, cells, counts[-1], seed, "train", client))
-        unused["train: asked for by no task"] += len(rows) - sum(map(len, cut[-1]))
+        whole_copies = (rows,) * num_tasks if scenario.copies else None
+        cut.append(whole_copies or cut_tasks(rows, cells, counts[-1], seed, "train", client))
+        unused["train: asked for by no task"] += len(rows) - len(np.unique(np.concatenate(cut[-1])))
     dealt, tests = Dealt(scenario, table, units, groups, cells, train, counts, homes, seed), {}
     for name in ("validation", "test"):
         tests[name], unused[f"{name}: asked for by no client"] = dealt.tests(parts[name], name)
+    if scenario.holdout == "test":
+        _count_tests_once(unused, whole.rows, tests["test"], parts["holdout"])
     timeline = Timeline(
         tuple(cut),
         tests["validation"],
@@ -63,6 +61,31 @@ def fixed_timeline(scenario: Scenario, table: SampleTable, seed: int) -> Timelin
         tuple(whole.notes),
     )
     return timeline.check_sizes(scenario.min_client_size, scenario.min_task_size)
+
+
+def _keep_known(parts: dict[str, np.ndarray], groups: Groups, unused: Counter[str]) -> None:
+    """Take samples without a group out of what clients get, in place.
+
+    Raises:
+        ConfigError: nothing to train on is left.
+    """
+    for name in ("train", "validation", "test"):
+        known = parts[name][groups.ids[parts[name]] >= 0]
+        unused[f"{name}: in no demographic group"] = len(parts[name]) - len(known)
+        parts[name] = known
+    if not len(parts["train"]):
+        told = "; ".join(f"{count} of {reason}" for reason, count in unused.items() if count)
+        raise ConfigError(f"scenario: no training samples are left (not used: {told or 'none'})")
+
+
+def _count_tests_once(
+    unused: Counter[str], whole: Mapping[str, np.ndarray], tests: Tasks, holdout: np.ndarray
+) -> None:
+    """Where tests are the hold-out, too: count those that are in neither, in place of each part's."""
+    for reason in [reason for reason in unused if reason.startswith(("test:", "holdout:"))]:
+        del unused[reason]
+    used = np.concatenate([holdout, *(rows for client in tests for rows in client)])
+    unused["test and hold-out: in neither"] = len(np.setdiff1d(np.union1d(whole["test"], whole["holdout"]), used))
 
 
 def _train_clients(
@@ -79,7 +102,8 @@ def _train_clients(
     clients: list[np.ndarray] = []
     left = []
     for place, own, share in zip(places.tolist(), here, shares, strict=True):
-        _check_groups(scenario, groups, groups.sizes(own))
+        where = f" of {table.environment_names[place]}" if scenario.by_environment else ""
+        _check_groups(scenario, groups, groups.sizes(own), where)
         found = scenario.client_kinds(seed, groups.num, share, place)
         wanted, by = _wanted(scenario, found, table.labels, groups, own, units)
         given, rest = assign_units(own, by, units, wanted, stream(seed, "clients", place))
@@ -109,7 +133,7 @@ def _wanted(
     return np.repeat(wanted, classes, axis=1) * shares, by
 
 
-def _check_groups(scenario: Scenario, groups: Groups, sizes: np.ndarray) -> None:
+def _check_groups(scenario: Scenario, groups: Groups, sizes: np.ndarray, where: str) -> None:
     if scenario.mixed and groups.num < 2:
         told = f"only '{groups.names[0]}'" if groups.num else "none"
         raise ConfigError(
@@ -118,7 +142,10 @@ def _check_groups(scenario: Scenario, groups: Groups, sizes: np.ndarray) -> None
         )
     if scenario.mixed and not sizes.all():
         lacking = [groups.names[g] for g in np.flatnonzero(sizes == 0)]
-        raise ConfigError(f"scenario: no training samples of the groups {lacking} in one environment")
+        raise ConfigError(
+            f"scenario: no training samples{where} in the groups {lacking}; skewed clients need all groups: name other "
+            "attributes or set scenario.mixed: false"
+        )
 
 
 def demand(kinds: Sequence[str], sizes: np.ndarray, deal: bool, reserve: bool) -> np.ndarray:
