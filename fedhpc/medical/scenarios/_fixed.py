@@ -78,9 +78,7 @@ def _keep_known(parts: dict[str, np.ndarray], groups: Groups, unused: Counter[st
         raise ConfigError(f"scenario: no training samples are left (not used: {told or 'none'})")
 
 
-def _count_tests_once(
-    unused: Counter[str], whole: Mapping[str, np.ndarray], tests: Tasks, holdout: np.ndarray
-) -> None:
+def _count_tests_once(unused: Counter[str], whole: Mapping[str, np.ndarray], tests: Tasks, holdout: np.ndarray) -> None:
     """Where tests are the hold-out, too: count those that are in neither, in place of each part's."""
     for reason in [reason for reason in unused if reason.startswith(("test:", "holdout:"))]:
         del unused[reason]
