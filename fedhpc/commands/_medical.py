@@ -145,10 +145,24 @@ def unused_settings(config: MedicalConfig, data: MedicalData) -> list[str]:
     untested = [t + 1 for t in range(data.timeline.num_tasks) if not any(len(c[t]) for c in data.timeline.test)]
     if untested:
         found.append(f"no client has test samples of task {', '.join(map(str, untested))}: its scores are not a number")
+    found += _holdout_notes(config, data)
     for part in PARTS:
         if data.timeline.duplicates()[part]:
             found.append(f"{data.timeline.duplicates()[part]} {part} samples are used more than once")
     return [*found, *data.notes]
+
+
+def _holdout_notes(config: MedicalConfig, data: MedicalData) -> list[str]:
+    """What the hold-out's scores will lack."""
+    rows, table = data.timeline.holdout, data.store.table
+    if not len(rows):
+        return ["the hold-out is empty, so there will be no scores of it (scenario.holdout_fraction, others_per_new)"]
+    if config.scenario_kind != "novel_disease":
+        return []
+    new = config.scenario.novel(table.num_classes)
+    if (table.labels[rows] == new).any():
+        return []
+    return [f"the hold-out has no samples of the new class, {table.class_names[new]}: its accuracy is not a number"]
 
 
 class MedicalRun:

@@ -10,8 +10,10 @@ import pytest
 
 from fedhpc import registry
 from fedhpc.cli import main
+from fedhpc.comm.world import SoloWorld
+from fedhpc.commands import _medical
 from fedhpc.data.table import SampleTable
-from fedhpc.medical.config import SCENARIOS
+from fedhpc.medical.config import SCENARIOS, load_medical
 from tests.conftest import REPOSITORY
 from tests.medical.scenario_tables import TABLE, make, make_table, small_table, used
 
@@ -86,6 +88,21 @@ def test_other_samples_are_thinned_in_every_part_by_whole_patients(mode: str) ->
         assert timeline.shared_units(table.attributes["unit"]) == 0
         inside = np.isin(table.attributes["unit"], table.attributes["unit"][timeline.holdout])
         assert inside.sum() == len(timeline.holdout), "whole patients"
+
+
+def test_a_holdout_without_the_new_class_is_told() -> None:
+    config = str(REPOSITORY / "configs" / "smoke" / "medical_novel.yaml")
+    for words, told in (
+        ([], None),
+        (["--scenario.novel_class", "9", "--scenario.others_per_new", "0"], "no samples of the new class, 9"),
+        (["--scenario.novel_class", "9"], "the hold-out is empty"),
+    ):
+        options = ["--scenario.clients", "2", "--scenario.tasks", "1", "--scenario.rapid", "1", *words]
+        medical = load_medical(config, [*options, "--scenario.min_task_size", "0"])
+        notes = _medical.unused_settings(medical, _medical.open_data(SoloWorld(), medical))
+        found = [note for note in notes if "hold-out" in note]
+        assert len(found) == bool(told)
+        assert not told or told in found[0]
 
 
 def test_the_smoke_configuration_runs_and_is_reported_as_a_new_disease(
