@@ -47,6 +47,8 @@ class ByAttribute:
         """Return the partition; ConfigError for an unknown attribute, refused gaps or too small groups."""
         codes = self._codes(table)
         groups, notes = self._groups(codes)
+        if not groups:
+            raise ConfigError(f"partition: no group of attribute '{self.attribute}' is left; {'; '.join(notes)}")
         parts: list[list[np.ndarray]] = []
         for name, samples in zip(("train", "test"), train_test(table, self.test_fraction, seed), strict=True):
             clients: list[np.ndarray] = []

@@ -159,6 +159,8 @@ def test_numbers_need_edges(sites: SampleTable):
 def test_small_groups_are_named_or_left_out(sites: SampleTable):
     with pytest.raises(ConfigError, match="group 1 of attribute 'type' has 0 test samples"):
         ByAttribute("type").split(sites, seed=0)
+    with pytest.raises(ConfigError, match="no group of attribute 'type' is left; group 0 of 'type' left out: "):
+        ByAttribute("type", min_samples=10**6).split(sites, seed=0)
     partition = ByAttribute("type", min_samples=10).split(sites, seed=0)
     assert partition.notes == ("group 1 of 'type' left out: 3 samples < 10",)
     with pytest.raises(ConfigError, match=r"no 'sez' \(did you mean 'sex'\?\)"):
