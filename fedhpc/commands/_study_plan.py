@@ -13,7 +13,7 @@ from fedhpc.config import PlannedRun, plan_study
 from fedhpc.errors import FedhpcError
 from fedhpc.report.collect import CONFIG, DONE, STUDY
 from fedhpc.report.studies import StudyRun, is_study, plan_text, read_plan, why_failed
-from fedhpc.runs.rundir import in_use, write_atomically
+from fedhpc.runs.rundir import in_use, refuse_other, write_atomically
 
 _LOCK = ".planning"
 State = Literal["done", "running", "failed", "missing"]
@@ -29,10 +29,12 @@ def write_plan(out: Path, files: Sequence[str], options: Sequence[str], planned:
         planned: what it plans.
 
     Raises:
-        FedhpcError: the directory cannot be written, or holds a plan that cannot be read.
+        ConfigError: the directory holds a run or a sweep.
+        FedhpcError: it cannot be written, or holds a plan that cannot be read.
     """
     from fedhpc.sweep.lock import locked
 
+    refuse_other(out, "study")
     places = tuple(os.path.abspath(file) for file in files)
     runs = [StudyRun(p.name, p.config.seed, places, tuple(options), p.config.to_dict()) for p in planned]
     try:
@@ -115,8 +117,11 @@ def study_status(out: Path | None, planned: Iterable[PlannedRun], stored: bool =
         stored: also runs that earlier commands planned there.
 
     Raises:
-        FedhpcError: the directory holds a plan that cannot be read.
+        ConfigError: the directory holds a run or a sweep.
+        FedhpcError: it holds a plan that cannot be read.
     """
+    if out is not None:
+        refuse_other(out, "study")
     before: Mapping[str, StudyRun] = read_plan(out) if stored and out is not None and is_study(out) else {}
     seeds = {**{run.name: run.config.seed for run in planned}, **{run.name: run.seed for run in before.values()}}
     return StudyStatus(tuple((name, seed, *_state(out and out / name)) for name, seed in seeds.items()))

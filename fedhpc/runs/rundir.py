@@ -16,6 +16,8 @@ CONFIG, ENVIRONMENT, METRICS, DONE = "config.yaml", "environment.json", "metrics
 BATCH_FILES = ("job.sh", "log")
 """What `fedhpc submit` leaves in a directory before anything runs there."""
 _RUN_FILES = (CONFIG, METRICS, DONE, "checkpoints")
+_HELD_BY = {"run": _RUN_FILES, "study": ("study.json",), "sweep": ("plan.json",)}
+"""Files by which a directory is known to hold one of these; see `report.collect`."""
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -34,6 +36,17 @@ def write_atomically(path: Path, text: str) -> None:
 def default_path(config: str) -> Path:
     """`runs/<config name>-<time>`, for a run without `--out`."""
     return Path("runs") / f"{Path(config).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def refuse_other(directory: Path, kind: str) -> None:
+    """Refuse a directory that holds something else than `kind` (run, study, sweep): reports would see one of the two.
+
+    Raises:
+        ConfigError: names what it holds.
+    """
+    for other, files in _HELD_BY.items():
+        if other != kind and any((directory / name).exists() for name in files):
+            raise ConfigError(f"{directory}: holds a {other}, not a {kind}; choose another --out")
 
 
 def in_use(directory: Path) -> bool:
@@ -84,11 +97,13 @@ class RunDirectory:
         """Make or take over the directory; returns whether it holds a run to go on with.
 
         Raises:
-            ConfigError: it holds a run and `resume` is false (nothing is changed), or it is no directory.
+            ConfigError: it holds a run and `resume` is false (nothing is changed), a study or a sweep, or it is no
+                directory.
             FedhpcError: another process writes to it, or it cannot be written.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: is a file; --out wants a directory")
+        refuse_other(self.path, "run")
         holds_run = any((self.path / name).exists() for name in _RUN_FILES)
         if holds_run and not resume:
             raise ConfigError(f"{self.path}: holds a run; add --resume to go on with it, or choose another --out")

@@ -37,6 +37,18 @@ def test_what_would_be_run_is_shown(file: Path, tmp_path: Path, capsys: pytest.C
     assert [path.name for path in out.iterdir()] == ["run-lr0.2-seed1"], "nothing is written"
 
 
+@pytest.mark.parametrize(("held", "kind"), [("config.yaml", "run"), ("plan.json", "sweep")])
+@pytest.mark.parametrize("words", [[], ["--dry-run"], ["--status"]])
+def test_a_directory_that_holds_something_else_is_refused(
+    file: Path, tmp_path: Path, held: str, kind: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / held).write_text("{}")
+    assert fedhpc_("study", file, "--out", tmp_path / "out", *words) == 2
+    assert f"holds a {kind}, not a study; choose another --out" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [held]
+
+
 def test_a_printed_study_plans_the_same_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--seeds=[0,1]", "--local.momentum=0.5", "--model.hidden=[8]", "--model.name=mlp"]
     assert fedhpc_("study", file, *words, "--print_config") == 0

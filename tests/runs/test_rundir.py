@@ -37,6 +37,17 @@ def test_a_directory_that_holds_a_run_is_refused_and_left_alone(tmp_path: Path, 
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.parametrize(("file", "kind"), [("study.json", "study"), ("plan.json", "sweep")])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_directory_that_holds_a_study_or_a_sweep_takes_no_run(
+    tmp_path: Path, file: str, kind: str, resume: bool
+) -> None:
+    (tmp_path / file).write_text("{}")
+    with pytest.raises(ConfigError, match=f"holds a {kind}, not a run; choose another --out"):
+        RunDirectory(tmp_path).open(resume)
+    assert contents(tmp_path) == {file: b"{}"}
+
+
 @pytest.mark.parametrize("name", RUN_FILES)
 def test_resume_takes_it_over(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious")
