@@ -30,6 +30,10 @@ _HARMLESS = (
 """Keys that may differ on resume: none of them changes a bit of the result."""
 
 
+_KINDS = {"sweep": "sweep", "runs": "study", "rounds": "run"}
+"""The key that only one kind of file has at its top."""
+
+
 def is_medical(config: RunConfig) -> TypeGuard[MedicalConfig]:
     """Whether this is the configuration of a medical run."""
     return hasattr(config, "scenario")
@@ -44,14 +48,28 @@ def load_run(path: str, overrides: Sequence[str] = ()) -> RunConfig:
     if (Path(path) / CONFIG).is_file():
         raise ConfigError(f"{path}: this is a run directory; go on with: {resume_command(Path(path))}")
     tree = read_yaml(path)
-    for key, kind in (("sweep", "sweep"), ("runs", "study")):
-        if key in tree:
-            raise ConfigError(f"{path}: this is a {kind}: fedhpc {kind} {path}")
+    refuse_other_kind(path, tree, "run")
+    named = {*tree, *(word.lstrip("-").partition("=")[0].partition(".")[0] for word in overrides if word[:2] == "--")}
     if "scenario" not in tree:
+        if key := next((key for key in ("recipe", "scenario") if key in named), None):
+            raise ConfigError(f"{path}: {key} is a key of medical runs, and a file without a section scenario is none")
         return load_config(path, overrides)
     from fedhpc.medical.config import load_medical
 
+    if "partition" in named and tree.get("partition", "") is not None:
+        raise ConfigError(f"{path}: partition has no place in a medical run: its scenario divides the samples")
     return load_medical(path, overrides)
+
+
+def refuse_other_kind(path: str, tree: Mapping[str, Any], kind: str) -> None:
+    """Refuse a file of another kind than `kind` (run, study, sweep), with the command that takes it.
+
+    Raises:
+        ConfigError: it is another's.
+    """
+    other = next((other for key, other in _KINDS.items() if key in tree), kind)
+    if other != kind:
+        raise ConfigError(f"{path}: this is a {other}: fedhpc {other} {path}")
 
 
 def run_from(tree: Mapping[str, Any], source: str = "configuration") -> RunConfig:

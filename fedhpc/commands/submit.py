@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedhpc.commands._configs import load_run
+from fedhpc.commands._configs import load_run, refuse_other_kind
 from fedhpc.config import RunConfig, load, plan_study, read_yaml
 from fedhpc.errors import DONE, FAILED, ConfigError, FedhpcError
 from fedhpc.launch import SCHEDULERS, UNSAFE, JobRequest, Site, parse_time, render
 from fedhpc.launch.schedulers import KNOWN
-from fedhpc.runs.rundir import BATCH_FILES, default_path, write_atomically
+from fedhpc.runs.rundir import BATCH_FILES, default_path, refuse_other, write_atomically
 
 if TYPE_CHECKING:
     from fedhpc.sweep.settings import SweepConfig
@@ -144,6 +144,7 @@ def _checked(path: str, mode: str | None, overrides: list[str]) -> _Work:
     if mode == "sweep":
         from fedhpc.sweep.settings import SweepConfig
 
+        refuse_other_kind(path, keys, mode)
         config = load(SweepConfig, path, overrides)
         folders = config.sweep.roots
         data = tuple((f"--sweep.datasets.{name}", root) for name, root in folders.items() if root is not None)
@@ -172,6 +173,7 @@ def _check_work(work: _Work, out: Path, with_data: bool) -> None:
     """What is in the job's directory already, and whether the data allow what is asked for."""
     from fedhpc.commands import _job_checks as checks
 
+    refuse_other(out, work.mode)
     if work.sweep is not None:
         checks.check_sweep(work.sweep, out, with_data)
     for name, config in work.runs.items():

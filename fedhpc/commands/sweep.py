@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedhpc.commands._configs import refuse_other_kind
 from fedhpc.commands._exit_file import add_exit_file, tell_exit
 from fedhpc.commands._session import Session, in_session
-from fedhpc.config import load
+from fedhpc.config import load, read_yaml
 from fedhpc.errors import DONE, FAILED, STOPPED_EARLY, ConfigError, FedhpcError
 from fedhpc.runs.rundir import default_path
 
@@ -83,6 +84,7 @@ def _on_root(session: Session, args: argparse.Namespace, overrides: list[str]) -
 def _show(session: Session, args: argparse.Namespace, overrides: list[str]) -> None:
     from fedhpc.sweep.settings import SweepConfig
 
+    refuse_other_kind(args.config, read_yaml(args.config), "sweep")
     config = load(SweepConfig, args.config, overrides)
     if args.print_config:
         from fedhpc.config import to_yaml
@@ -110,6 +112,7 @@ def _check(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         from fedhpc.sweep.settings import SweepConfig
 
         try:
+            refuse_other_kind(args.config, read_yaml(args.config), "sweep")
             load(SweepConfig, args.config, overrides)
         except FedhpcError as error:
             problem = error

@@ -17,6 +17,7 @@ from fedhpc.config.yamltext import read_yaml
 from fedhpc.errors import ConfigError, nearest
 
 T = TypeVar("T")
+_NOT_OF_TYPE = (ArgumentError, ValueError, TypeError, OverflowError, RecursionError)
 _log = logging.getLogger("fedhpc")
 
 
@@ -128,12 +129,12 @@ class _Builder:
             if key.optional:
                 return None
             raise self._fail(where, f"must be {describe(key.hint)}, got null")
-        parser = ArgumentParser(exit_on_error=False, add_help=False)
-        parser.add_argument("--value", type=key.hint)
         try:
-            value = parser.parse_object({"value": given})["value"]
-        except (ArgumentError, ValueError, TypeError, OverflowError, RecursionError):
-            raise self._fail(where, f"must be {describe(key.hint)}, got {_short(given)}") from None
+            value = _parsed(key, given)
+        except _NOT_OF_TYPE:
+            raise self._fail(
+                where, f"must be {describe(key.hint)}, got {_short(given)}{_as_list(key, given)}"
+            ) from None
         if not all(math.isfinite(number) for number in _floats(value)):
             raise self._fail(where, f"must be finite, got {_short(given)}")
         return value
@@ -161,6 +162,24 @@ class _Builder:
         )
 
 
+def _parsed(key: Key, given: Any) -> Any:
+    parser = ArgumentParser(exit_on_error=False, add_help=False)
+    parser.add_argument("--value", type=key.hint)
+    return parser.parse_object({"value": given})["value"]
+
+
+def _as_list(key: Key, given: Any) -> str:
+    """How a single value is written where a list is wanted; nothing where that would not do either."""
+    if isinstance(given, (list, dict)):
+        return ""
+    listed = f"[{given}]"
+    try:
+        _parsed(key, listed)
+    except _NOT_OF_TYPE:
+        return ""
+    return f"; write {_short_text(listed)}"
+
+
 def _floats(value: Any) -> Iterator[float]:
     for item in value if isinstance(value, (list, tuple)) else (value,):
         if isinstance(item, float):
@@ -169,5 +188,8 @@ def _floats(value: Any) -> Iterator[float]:
 
 def _short(value: Any) -> str:
     """A value for an error message, cut to a readable length whatever it is."""
-    text = reprlib.repr(value)
+    return _short_text(reprlib.repr(value))
+
+
+def _short_text(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -88,7 +88,7 @@ def test_the_script_is_kept_in_the_run_directory_and_handed_in(submit: Submit, t
         ((CONFIG, "--scheduler", "slurm", "--stage"), "data.root"),
         ((CONFIG, "--scheduler", "slurm", "--array", "3"), "--array"),
         ((CONFIG, "--scheduler", "slurm", "--mode", "study", "--arrayy", "3"), "arrayy"),
-        ((CONFIG, "--scheduler", "slurm", "--mode", "sweep"), "unknown key"),
+        ((CONFIG, "--scheduler", "slurm", "--mode", "sweep"), "this is a run"),
         ((STUDY, "--scheduler", "slurm", "--mode", "run"), "this is a study"),
         ((STUDY, "--scheduler", "slurm", "--local.lrr", "1"), "local.lrr"),
         ((STUDY, "--scheduler", "slurm", "--array", "-3"), "--array"),
@@ -146,6 +146,8 @@ def test_a_directory_of_another_configuration_is_refused(
     done = submit(*shape, *words)
     assert done.returncode == 2
     assert f"holds a run of another configuration ({words[0][2:]}" in done.stderr
+    (tmp_path / "plan.json").write_text("{}")
+    assert f"{tmp_path}: holds a " in submit(*shape).stderr
 
 
 def test_a_job_is_checked_without_torch_and_mpi(tmp_path: Path) -> None:
