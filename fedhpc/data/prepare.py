@@ -21,7 +21,7 @@ from fedhpc.data.schema import BadFile, Manifest, shown
 from fedhpc.data.shards import ShardStore
 from fedhpc.data.sources.base import BadSampleError, RawDataset, RawItem, ScanOptions, Source
 from fedhpc.data.writer import SHARD_BYTES, ShardWriter
-from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.errors import ConfigError, DataRequestError, DatasetError
 
 SOURCES = "fedhpc.data.sources"
 LAYOUTS = ("auto", "class", "environment")
@@ -95,9 +95,14 @@ def verify(out: str | Path) -> list[str]:
 
     Returns:
         One line per problem; empty if it is sound.
+
+    Raises:
+        DataRequestError: there is no dataset.
     """
     try:
         return ShardStore.open(out).verify()
+    except DataRequestError:
+        raise
     except DatasetError as error:
         return [str(error)]
 

@@ -75,8 +75,9 @@ def open_store(dataset: str, root: str | Path | None, key: str = "data.root") ->
     require_dataset(dataset, root, key)
     store = ShardStore.open(root)
     if store.manifest.name != dataset:
-        held = f"holds the dataset '{store.manifest.name}', the config asks for '{dataset}'"
-        raise DataRequestError(f"{key} {root}: {held}")
+        held = store.manifest.name
+        remedy = f"set data.dataset: {held}" if key == "data.root" else f"name it {held}"
+        raise DataRequestError(f"{key} {root}: holds the dataset '{held}', the config asks for '{dataset}'; {remedy}")
     return store
 
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedhpc.errors import FedhpcError
+from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.report.results import PlannedTrial, SweepRecords
 from fedhpc.report.selection import Checkpoint, TrialRecords
 from fedhpc.runs.records import Record, read_records
@@ -66,7 +66,8 @@ def read_plan(directory: Path) -> SweepRecords:
     """The plan of a sweep, without its records.
 
     Raises:
-        FedhpcError: there is no plan or it cannot be read.
+        ConfigError: there is no plan.
+        FedhpcError: it cannot be read.
     """
     path = directory / PLAN
     try:
@@ -89,7 +90,7 @@ def read_plan(directory: Path) -> SweepRecords:
             whole=bool(found.get(WHOLE, True)),
         )
     except FileNotFoundError:
-        raise FedhpcError(f"{directory}: holds no sweep; `fedhpc sweep CONFIG --out {directory}` begins one") from None
+        raise ConfigError(f"{directory}: holds no sweep; `fedhpc sweep CONFIG --out {directory}` begins one") from None
     except OSError as error:
         raise FedhpcError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, IndexError) as error:

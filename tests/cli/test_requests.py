@@ -57,7 +57,8 @@ def test_a_dataset_of_another_name_is_a_bad_request_and_a_damaged_one_is_not(
 ) -> None:
     data = tmp_path / "digits"
     assert fedhpc_("prepare", "digits", "--out", data) == 0
-    assert "holds the dataset 'digits'" in refused(capsys, "run", config, "--out", tmp_path / "out", *MNIST, data)
+    told = refused(capsys, "run", config, "--out", tmp_path / "out", *MNIST, data)
+    assert "holds the dataset 'digits', the config asks for 'mnist'; set data.dataset: digits" in told
     shutil.copy(data / "manifest.json", data / "kept")
     (data / "manifest.json").write_text("{")
     assert fedhpc_("run", config, "--out", tmp_path / "out", "--data.root", data) == 1

@@ -12,7 +12,7 @@ from fedhpc.data._images import MAX_PIXELS, decode, fit
 from fedhpc.data.prepare import prepare, verify
 from fedhpc.data.shards import ShardStore
 from fedhpc.data.sources.base import BadSampleError
-from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.errors import ConfigError, DataRequestError, DatasetError
 from tests.raw_layouts import make_class_folders, make_mnist, pixels, save_png
 
 
@@ -149,9 +149,9 @@ def test_interrupt_while_decoding_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_verify_says_what_is_wrong_with_a_folder_that_is_none(tmp_path: Path) -> None:
-    assert "no such folder" in verify(tmp_path / "x")[0]
-    (problem,) = verify(tmp_path)
-    assert "no manifest.json" in problem
+    for folder, problem in ((tmp_path / "x", "no such folder"), (tmp_path, "no manifest.json")):
+        with pytest.raises(DataRequestError, match=problem):
+            verify(folder)
 
 
 def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:

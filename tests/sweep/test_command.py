@@ -283,5 +283,5 @@ def test_mistakes_are_told_in_a_line(config: Path, tmp_path: Path) -> None:
     assert "dataset rotated_digits" in said
     assert "need --out" in fedhpc("sweep", config, "--status", code=2)
     assert "--json goes with" in fedhpc("sweep", config, *out, "--json", code=2)
-    assert "holds no sweep; `fedhpc sweep" in fedhpc("sweep", config, *out, "--status", code=1)
+    assert "holds no sweep; `fedhpc sweep" in fedhpc("sweep", config, *out, "--status", code=2)
     assert "holds no run" in fedhpc("report", tmp_path, tmp_path, "--json", code=2)

@@ -16,7 +16,7 @@ from fedhpc.data._tables import Table, is_missing, read_list, read_table
 from fedhpc.data._workbooks import read_workbook
 from fedhpc.data.schema import UNASSIGNED, shown, split_code
 from fedhpc.data.sources.base import RawDataset, ScanOptions, existing
-from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.errors import ConfigError, DataRequestError, DatasetError
 
 SPEC = "medical_table.yaml"
 _FLAGS = {"1": 1, "0": 0, "-1": -1}
@@ -70,10 +70,10 @@ class MedicalTable:
         spec, where = _spec(raw)
         root = where.parent / spec.root
         if not root.is_dir():
-            raise DatasetError(f"{shown(str(where))}: its root '{shown(str(root))}' is no folder")
+            raise DataRequestError(f"{shown(str(where))}: its root '{shown(str(root))}' is no folder")
         tree = open_tree(root)
         if spec.table not in tree.listing.files:
-            raise DatasetError(f"{shown(str(where))}: no table '{shown(spec.table)}' in {shown(str(root))}")
+            raise DataRequestError(f"{shown(str(where))}: no table '{shown(spec.table)}' in {shown(str(root))}")
         table = _read(tree.read(spec.table), spec.table)
         classes, places = _classes(table, spec), _environments(table, spec)
         intake = _samples(table, spec, classes, places)
@@ -84,11 +84,14 @@ class MedicalTable:
 def _spec(raw: Path) -> tuple[TableSpec, Path]:
     path = raw / SPEC if raw.is_dir() else raw
     if not path.is_file():
-        raise DatasetError(f"{shown(str(raw))}: no {SPEC} in it; it says which column is what")
+        raise DataRequestError(
+            f"{shown(str(raw))}: no {SPEC} in it; it names the table and says which column is what (docs/medical.md); "
+            "put it there, or give such a file itself as --raw"
+        )
     try:
         return from_tree(TableSpec, read_yaml(str(path)), str(path)), path
     except ConfigError as error:
-        raise DatasetError(f"{error}") from None
+        raise DataRequestError(f"{error}") from None
 
 
 def _read(content: bytes, name: str) -> Table:
