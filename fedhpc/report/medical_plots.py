@@ -28,14 +28,21 @@ def medical_plots(runs: Sequence[MedicalRun]) -> dict[str, bytes]:
     """The paper's figures 2, 3, 4 and 6, as far as there are records for them; names and contents of files."""
     files: dict[str, bytes] = {}
     several = by_title(runs)
+    wider, higher = _beside(list(several))
+    bars = (max(5.2, 0.32 * len(several) + 1.5), 3.2 + 0.7 * wider)
     if any(np.isfinite(run.cumulative()).any() for run in runs):
-        files |= _drawn("medical_tasks", lambda figure: _tasks(figure, several), (5.2, 3.6))
+        files |= _drawn("medical_tasks", lambda figure: _tasks(figure, several), (5.2 + wider, max(3.6, higher)))
     for score, name in (("ltr", "medical_holdout_ltr"), ("auc", "medical_holdout_auc")):
         if any(np.isfinite(run.final_holdout(score)) for run in runs):
-            files |= _drawn(name, partial(_bars, several=several, score=score), (5.2, 3.2))
+            files |= _drawn(name, partial(_bars, several=several, score=score), bars)
     if any(run.novel_curves() for run in runs):
-        files |= _drawn("medical_novel", lambda figure: _novel(figure, several), (8.0, 3.4))
+        files |= _drawn("medical_novel", lambda figure: _novel(figure, several), (8.0 + wider, max(3.4, higher)))
     return files
+
+
+def _beside(titles: Sequence[str]) -> tuple[float, float]:
+    """Inches that a legend needs beyond one of short names, and in all: width, height."""
+    return 0.065 * max(0, max(map(len, titles), default=0) - 10), 0.2 * len(titles) + 0.6
 
 
 def scenario_plots(tree: Mapping[str, Any]) -> dict[str, bytes]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,15 @@ def test_figures_are_repeatable_and_take_any_number_of_groups(study: Path) -> No
     assert medical_plots(runs) == medical_plots(runs)
     contrast = contrast_plot({"digits": {f"group {g}": [g + 1.0, g + 2.0] for g in range(19)}, "none": {"a": []}})
     assert contrast["contrast.png"].startswith(b"\x89PNG")
+
+
+def test_many_variants_with_long_names_have_room(study: Path) -> None:
+    run = read_medical(study / "cb-seed0", "x")
+    runs = [replace(run, config={**run.config, "local": {"lr": i, "steps": i % 7}}) for i in range(40)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns where axes have no room
+        files = medical_plots(runs)
+    assert {"medical_tasks.png", "medical_holdout_ltr.png", "medical_novel.png"} <= set(files)
 
 
 def test_a_report_without_medical_runs_is_as_before(tmp_path: Path) -> None:
