@@ -29,6 +29,7 @@ class Verdict(IntEnum):
     ACCEPTED = 1
     NOT_FINITE = 2
     OUTSIDE_GRID = 3
+    STATISTICS = 4
 
 
 class Sizes(NamedTuple):

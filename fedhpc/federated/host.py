@@ -193,17 +193,16 @@ class Host:
         names = (*self._algorithm.traffic.summed, *((LAST,) if self._follow_all else ()))
         checked = [(result[name], self._sums.bound) for name in names]
         checked += [(result[name], float("inf")) for name in self._algorithm.traffic.client_state]
-        if self._sums.buffers == "average":
-            grid = self._sums.buffer_grid
-            checked.append((self._trainer.vector.buffers, float("inf") if grid is None else largest_entry(grid)))
-        elif self._sums.buffers == "keep_local":
-            checked.append((self._trainer.vector.buffers, float("inf")))
+        grid, buffers = self._sums.buffer_grid, self._trainer.vector.buffers
+        if self._sums.buffers != "keep_global":
+            bounded = self._sums.buffers == "average" and grid is not None
+            checked.append((buffers, largest_entry(grid) if bounded and grid is not None else float("inf")))
         for values, bound in checked:
             problem = problem_with(values, bound)
             if problem == "not finite":
                 return Verdict.NOT_FINITE
-            if problem:
-                worst = Verdict.OUTSIDE_GRID
+            if problem and worst is Verdict.ACCEPTED:
+                worst = Verdict.STATISTICS if values is buffers else Verdict.OUTSIDE_GRID
         return worst
 
     def _add(self, result: Vectors, weights: dict[str, float], up: Up, position: int) -> None:

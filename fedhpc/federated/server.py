@@ -14,7 +14,11 @@ from fedhpc.federated.algorithm import Cohort, FederatedAlgorithm, Vectors, Weig
 from fedhpc.federated.buffers import Down, Up, Verdict
 from fedhpc.federated.host import LAST, MOVED
 
-_WHY = {Verdict.NOT_FINITE: "its result is not finite", Verdict.OUTSIDE_GRID: "an entry of its result left the grid"}
+_WHY = {
+    Verdict.NOT_FINITE: "its result is not finite",
+    Verdict.OUTSIDE_GRID: "an entry of its result left the grid",
+    Verdict.STATISTICS: "a batch norm statistic left its grid",
+}
 
 
 _BLOCK = 1 << 16
@@ -102,7 +106,9 @@ class Server:
         summary = self._read_rows(up, clients, round, num_clients)
         if summary.diverged and (on_divergence == "stop" or not summary.cohort.accepted):
             named = "; ".join(f"client {c}: {why}" for c, why in list(summary.diverged.items())[:5])
-            remedy = f"begin anew with a lower local.lr or with local.clip: {DIVERGES_AGAIN}"
+            only_norms = set(summary.diverged.values()) == {_WHY[Verdict.STATISTICS]}
+            change = "aggregation.buffer_grid_bits (a coarser grid)" if only_norms else "local.lr or with local.clip"
+            remedy = f"begin anew with a lower {change}: {DIVERGES_AGAIN}"
             raise FedhpcError(
                 f"{len(summary.diverged)} of {len(clients)} clients diverged in round {round + 1} ({named}); {remedy}"
             )

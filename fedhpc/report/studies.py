@@ -19,7 +19,7 @@ from fedhpc.report.collect import CONFIG, DONE, STUDY
 FORMAT = 1
 FAILED = "failed"
 """In the directory of a run of a study: why it failed last."""
-IN_VAIN = "lower local.lr or set local.clip in their configurations, remove the directories of all their seeds"
+IN_VAIN = "change what `failed` in them names in their configurations, remove the directories of all their seeds"
 """What helps runs of a study that diverged, before the same command is given again."""
 _MOST_NAMED = 20
 

@@ -143,9 +143,12 @@ def test_batch_norm_statistics_outside_their_grid_are_noticed() -> None:
     clients = make_clients((6, 10, 14))
     clients.trains[1].x.mul_(1e4)  # the running variance becomes about 1e7
     f = federate(model=NormNet().double(), clients=clients, rounds=1).run()
-    assert [list(d) for d in f.sink.diverged] == [[1]]
+    assert f.sink.diverged == [{1: "a batch norm statistic left its grid"}]
     f = federate(model=NormNet().double(), clients=clients, rounds=1, sums=SumSettings(buffer_grid_bits=20)).run()
     assert f.sink.diverged == [{}]
+    alone = federate(model=NormNet().double(), clients=clients, rounds=1, cohorts=[[1]])
+    with pytest.raises(FedhpcError, match=r"begin anew with a lower aggregation\.buffer_grid_bits"):
+        alone.run()
 
 
 class NoBatches:
