@@ -70,7 +70,8 @@ def _line(axes: Axes, number: int, title: str, rows: Sequence[np.ndarray]) -> No
     x = np.arange(1, len(points) + 1)
     mean, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
     colour = COLOURS[number % len(COLOURS)]
-    axes.plot(x, mean, color=colour, marker=_MARKERS[number % len(_MARKERS)], markersize=4, linewidth=1.5, label=title)
+    marker, dashes = _MARKERS[number % len(_MARKERS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
+    axes.plot(x, mean, color=colour, marker=marker, markersize=4, linewidth=1.5, linestyle=dashes, label=title)
     if np.isfinite(low).any():  # of few seeds so wide that areas would cover one another
         axes.errorbar(x + 0.02 * number, mean, high - mean, fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.45)
 
