@@ -198,6 +198,10 @@ class Intake:
         if kept and all(sample.split == UNASSIGNED for sample, _ in kept):
             for (sample, _), code in zip(kept, three_parts(units, rest_fraction), strict=True):
                 sample.split = int(code)
+        parts = {(unit, sample.split) for unit, (sample, _) in zip(units, kept, strict=True)}
+        several = sum(count > 1 for count in Counter(unit for unit, _ in parts).values())
+        if several:
+            self.notes.append(f"{self.table}: {several} units (patients) have rows in several splits")
         if any(sample.unit for sample, _ in kept):
             for sample, _ in kept:
                 sample.attributes["unit"] = sample.unit or None

@@ -86,6 +86,14 @@ def test_ages_are_counted_by_both_conventions(tmp_path: Path) -> None:
     assert not any("ages" in note for note in own_table(tmp_path / "other", "age", "a.png,x,61").notes)
 
 
+def test_patients_in_several_splits_are_counted(tmp_path: Path) -> None:
+    rows = [f"{i}.png,x,p{i // 2},{'test' if i in (0, 4, 5) else 'train'}" for i in range(8)]
+    dataset = own_table(tmp_path / "own", "patient,part", *rows, unit="patient", split="part")
+    assert "table.csv: 1 units (patients) have rows in several splits" in dataset.notes
+    rest = own_table(tmp_path / "rest", "patient,part", *rows[2:], unit="patient", split="part")
+    assert not any("several splits" in note for note in rest.notes)
+
+
 def test_the_datasets_own_attributes_can_not_be_named_again(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"attributes names age, sex; use the key"):
         own_table(tmp_path / "own", "age,sex", "a.png,x,61,M", attributes="[age, sex]")
