@@ -88,11 +88,12 @@ def plan_study(paths: Sequence[str], overrides: Sequence[str], load_run: Load = 
     if len(set(names)) != len(names):
         raise ConfigError(f"study: two configuration files have the same name, and so would their runs: {names}")
     combined = [dict(zip(study.vary, values, strict=True)) for values in product(*study.vary.values())]
+    each = [(file, varied) for varied in combined for file in files]
     planned = []
     for turn, seed in enumerate(study.seeds):
-        turned = files[turn % len(files) :] + files[: turn % len(files)]
-        for varied in combined:
-            planned += [_run(source, file, varied, seed, study.settings, rest, load_run) for file in turned]
+        first = turn % len(each)
+        for file, varied in each[first:] + each[:first]:
+            planned.append(_run(source, file, varied, seed, study.settings, rest, load_run))
     if len({run.name for run in planned}) < len(planned):
         raise ConfigError("study: two runs would share a directory; vary values that differ in letters and digits")
     return planned
@@ -148,7 +149,7 @@ def _run(
 ) -> PlannedRun:
     values = {**settings, **varied, "seed": seed}
     words = [*(f"--{key}={_text(value)}" for key, value in values.items()), *rest]
-    parts = [file.stem, *(f"{key.rpartition('.')[2]}{_in_name(value)}" for key, value in varied.items())]
+    parts = [file.stem, *(f"{_short(key)}{_in_name(value)}" for key, value in varied.items())]
     try:
         config = load_run(str(file), words)
     except ConfigError as error:
@@ -181,6 +182,11 @@ def _placed(error: ConfigError, source: str, sections: Mapping[str, str], given:
 def _within(key: str, name: str) -> bool:
     """Whether one of two dotted keys is the other or something below it."""
     return key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.")
+
+
+def _short(key: str) -> str:
+    """The last part of a key that tells it from others: `lr` of `local.lr`, `recipe` of `recipe.name`."""
+    return key.removesuffix(".name").removesuffix(".kind").rpartition(".")[2]
 
 
 def _in_name(value: Any) -> str:

@@ -52,9 +52,12 @@ def test_every_section_of_a_medical_run(tmp_path: Path) -> None:
 
 def test_a_study_varies_bare_names(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(MEDICAL)
-    (tmp_path / "study.yaml").write_text("runs: [run.yaml]\nvary: {recipe: [er, gb]}\nsettings: {algorithm: fedprox}\n")
-    planned = plan_study([str(tmp_path / "study.yaml")], [], load_run)
-    assert [run.name for run in planned] == ["run-recipeer-seed0", "run-recipegb-seed0"]
+    for key in ("recipe", "recipe.name"):
+        (tmp_path / "study.yaml").write_text(
+            f"runs: [run.yaml]\nvary: {{{key}: [er, gb]}}\nsettings: {{algorithm: fedprox}}\n"
+        )
+        planned = plan_study([str(tmp_path / "study.yaml")], [], load_run)
+        assert [run.name for run in planned] == ["run-recipeer-seed0", "run-recipegb-seed0"]
     assert {run.config.algorithm_name for run in planned} == {"fedprox"}
 
 

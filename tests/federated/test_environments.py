@@ -269,8 +269,9 @@ def test_chosen_runs_are_run_again_from_any_place(study: Path) -> None:
 def test_a_study_varies_any_key(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(f"runs: [{SMOKE}]\nseeds: [0, 1]\nvary: {{local.lr: [0.1, 0.01]}}\n")
     planned = plan_study([str(tmp_path / "s.yaml")], [])
-    assert [p.name for p in planned] == [f"domains-lr{lr}-seed{s}" for s in (0, 1) for lr in ("0.1", "0.01")]
-    assert [p.config.local.lr for p in planned] == [0.1, 0.01, 0.1, 0.01]
+    order = [(0.1, 0), (0.01, 0), (0.01, 1), (0.1, 1)]  # within a seed it rotates
+    assert [(p.config.local.lr, p.config.seed) for p in planned] == order
+    assert [p.name for p in planned] == [f"domains-lr{lr}-seed{seed}" for lr, seed in order]
     (tmp_path / "s.yaml").write_text(f"runs: [{SMOKE}]\nvary: {{local.lr: [0.1, 0.1]}}\n")
     with pytest.raises(ConfigError, match="different values"):
         plan_study([str(tmp_path / "s.yaml")], [])
