@@ -105,7 +105,8 @@ class StudyStatus:
         """What would be run, in order, for a person."""
         lines = [f"{n}  seed {seed}  {state}" for n, seed, state, _ in self.runs]
         done = self.count("done")
-        return "\n".join([*lines, f"{len(self.runs)} runs planned, {done} done, {len(self.runs) - done} remain"])
+        runs = "1 run" if len(self.runs) == 1 else f"{len(self.runs)} runs"
+        return "\n".join([*lines, f"{runs} planned, {done} done, {len(self.runs) - done} remain"])
 
 
 def study_status(out: Path | None, planned: Iterable[PlannedRun], stored: bool = True) -> StudyStatus:

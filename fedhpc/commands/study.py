@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedhpc.commands._configs import load_run, run_from
+from fedhpc.commands._configs import compare_stored, load_run, run_from
 from fedhpc.commands._exit_file import add_exit_file, tell_exit
 from fedhpc.commands._federate import BUSY, federate
 from fedhpc.commands._session import Session, in_session
@@ -55,7 +55,7 @@ def _run(session: Session, args: argparse.Namespace, overrides: list[str]) -> in
     problem: FedhpcError | None = None
     if session.world.is_root:
         try:
-            session.say(_shown(args, overrides))
+            _show(session, args, overrides)
         except FedhpcError as error:
             problem = error
     session.world.agree(problem)
@@ -69,15 +69,17 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise ConfigError("a study needs --out, its directory")
 
 
-def _shown(args: argparse.Namespace, overrides: list[str]) -> str:
+def _show(session: Session, args: argparse.Namespace, overrides: list[str]) -> None:
     """What is asked for instead of running anything."""
     planned = plan_study(args.configs, overrides, load_run)
     if args.print_config:
-        return to_yaml(resolved_study(args.configs, overrides)).rstrip()
+        return session.say(to_yaml(resolved_study(args.configs, overrides)).rstrip())
     status = study_status(args.out, planned, stored=args.status)
     if args.status:
-        return json.dumps(status.to_dict()) if args.json else status.text()
-    return status.plan()
+        return session.say(json.dumps(status.to_dict()) if args.json else status.text())
+    session.say(status.plan())
+    for run in planned if args.out is not None else ():
+        compare_stored(args.out / run.name, run.config)
 
 
 def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> int:

@@ -28,7 +28,7 @@ def test_what_would_be_run_is_shown(file: Path, tmp_path: Path, capsys: pytest.C
     assert fedhpc_("study", file, "--out", out, "--seeds=[0,1]", "--dry-run") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["run-lr0.1-seed0", "seed", "0", "missing"]
-    assert lines[3].split() == ["run-lr0.2-seed1", "seed", "1", "done"]
+    assert lines[2].split() == ["run-lr0.2-seed1", "seed", "1", "done"]
     assert lines[4:] == ["4 runs planned, 1 done, 3 remain"]
     assert fedhpc_("study", file, "--out", out, "--seeds=[0,1]", "--status", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -81,6 +81,8 @@ def test_a_run_that_fails_ends_neither_the_study_nor_another_run_of_that_name(
     (out / "run-lr0.1-seed0").mkdir(parents=True)
     kept = out / "run-lr0.1-seed0" / "config.yaml"
     kept.write_text(RUN)  # of another configuration
+    assert fedhpc_(*words, "--dry-run") == 2
+    assert "run-lr0.1-seed0: holds a run of another configuration (" in capsys.readouterr().err
     assert fedhpc_(*words) == 1
     said = capsys.readouterr().err
     assert "refused: run-lr0.1-seed0; change what the errors above name" in said
