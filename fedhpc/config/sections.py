@@ -231,14 +231,19 @@ class RunConfig(Section):
                 f"generalize.test_envs holds environments out, where personalize.method '{personal}' has no samples to "
                 "adapt to; set one of them to its default"
             )
-        if personal != "none" and getattr(self.algorithm, "takes_full_gradient", False):
-            raise ConfigError(
-                f"algorithm.option 1 takes the gradient on all local samples, which personalize.method '{personal}' "
-                "does not define; use option 2"
-            )
+        self._check_full_gradient(f"personalize.method '{personal}'", personal == "none")
+        self._check_full_gradient(f"local.objective '{local.objective}'", local.objective == "erm")
         check = getattr(self.algorithm, "check_local", None)
         if check is not None:
             check(local.optimizer, local.momentum)
+
+    def _check_full_gradient(self, what: str, plain: bool) -> None:
+        """Refuse a rule that asks for the gradient on all local samples where an objective has none."""
+        if not plain and getattr(self.algorithm, "takes_full_gradient", False):
+            raise ConfigError(
+                f"algorithm.option 1 takes the gradient on all local samples, which {what} does not define; "
+                "use option 2"
+            )
 
     @property
     def partition_kind(self) -> str:

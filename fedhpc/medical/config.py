@@ -30,6 +30,7 @@ class MedicalConfig(RunConfig):
             raise ConfigError("local.steps is required in a medical run (iterations per round, 5 in the paper)")
         if self.local.objective not in ("erm", self.recipe.objective):
             raise ConfigError(f"local.objective: recipe {self.recipe_name} brings its own ({self.recipe.objective})")
+        self._check_full_gradient(f"recipe {self.recipe_name}", self.recipe.objective == "erm")
         if self.personalize.method != "none" or self.generalize.test_envs or self.local.batches == "per_environment":
             raise ConfigError("personalize, generalize and local.batches have no place in a medical run")
         if self.cohort.size is not None or self.cohort.fraction is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedhpc.commands._configs import load_run
 from fedhpc.config import load_config
 from fedhpc.errors import ConfigError
 from tests.config.files import MINIMAL, problem
@@ -159,10 +160,14 @@ def test_data_that_are_not_embedded_need_a_root(write):
     assert load_config(write(MINIMAL + "data: {dataset: anything, root: somewhere}\n")).data.root == "somewhere"
 
 
-def test_a_full_gradient_has_no_meaning_for_personalised_objectives(tmp_path: Path) -> None:
+def test_a_full_gradient_has_no_meaning_for_other_objectives_than_erm(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("rounds: 1\npartition: {kind: iid, clients: 2}\nalgorithm: {name: scaffold, option: 1}\n")
     assert load_config(str(file), []).algorithm.option == 1
-    with pytest.raises(ConfigError, match=r"run\.yaml|personalize\.method") as caught:
-        load_config(str(file), ["--personalize.method", "maml"])
-    assert "option 1" in str(caught.value)
+    for option, value in (("personalize.method", "maml"), ("local.objective", "irm")):
+        said = problem(str(file), f"--{option}", value)
+        assert f"algorithm.option 1 takes the gradient on all local samples, which {option} '{value}' does not" in said
+    medical = "rounds: 3\nscenario: naive\nrecipe: mixup\nlocal: {steps: 2, momentum: 0}\n"
+    file.write_text(medical + "algorithm: {name: scaffold, option: 1}\n")
+    with pytest.raises(ConfigError, match=r"which recipe mixup does not define; use option 2"):
+        load_run(str(file))
