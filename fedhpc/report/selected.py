@@ -12,14 +12,16 @@ from fedhpc.report.sweeps import SweepResults
 
 _HEAD = ("#!/bin/sh", "# Trains the chosen models of each criterion again, in a folder of their own: sh FILE OUT")
 _WHERE = "# Start it where folders of datasets that the configuration names without a leading / are found."
+_NEEDS_OUT = ': "${1:?name the folder to train in: sh FILE OUT}"'
+"""Ends the script where the folder was forgotten: `"$1"/run` would be a place at the root of the file system."""
 
 
 def selected_jobs(found: SweepResults) -> str:
     """A shell script that does it, from any place: one command per criterion, or, of federations, per chosen run."""
     if found.sweep.command:
-        lines = [_WHERE, *_of_sweep(found)]
+        lines = [_WHERE, _NEEDS_OUT, *_of_sweep(found)]
     elif any(run.command for run in found.sweep.planned):
-        lines = [_WHERE, *_of_federations(found)]
+        lines = [_WHERE, _NEEDS_OUT, *_of_federations(found)]
     else:
         lines = ["# The sweep has no plan; its runs are named in sweep.csv."]
     return "\n".join([*_HEAD, *lines]) + "\n"

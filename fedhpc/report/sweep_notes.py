@@ -75,7 +75,8 @@ def remarks(found: SweepResults) -> Iterator[str]:
     if 0 < candidates < _FEW_CANDIDATES:
         adversarial = any(name.split("+")[-1] in ("dann", "cdann") for name in found.sweep.algorithms())
         alone = "; single draws of DANN and CDANN often do not converge" if adversarial else ""
-        yield f"each choice is among {candidates} hyperparameter draws (published tables: 20){alone}"
+        draws = "1 hyperparameter draw" if candidates == 1 else f"{candidates} hyperparameter draws"
+        yield f"each choice is among {draws} (published tables: 20){alone}"
     for dataset in found.sweep.datasets():
         if dataset in _COLORED:
             yield (

@@ -256,7 +256,7 @@ def test_chosen_runs_are_run_again_from_any_place(study: Path) -> None:
     assert sweep is not None
     found = federated_results(sweep)
     lines = selected_jobs(found).splitlines()
-    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    commands = [shlex.split(line) for line in lines if line.startswith("fedhpc ")]
     chosen = {
         c.run for t in found.tables.values() for r in t[0].rows for cell in r.cells for c in cell.choices.values()
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,12 @@ def test_chosen_trials_are_trained_again_from_any_place(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     report_sweep(Path("a b"))
     lines = (tmp_path / "a b" / "report" / "selected.sh").read_text().splitlines()
-    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    commands = [shlex.split(line) for line in lines if line.startswith("fedhpc ")]
     assert {Path(words[2]) for words in commands} == {tmp_path / "a b" / "sweep.yaml"}
     assert len(commands) == 3
+    done = subprocess.run(["sh", tmp_path / "a b" / "report" / "selected.sh"], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr.endswith("name the folder to train in: sh FILE OUT\n"), "and no command was started"
 
 
 def test_columns_without_planned_trials_have_an_x(tmp_path: Path) -> None:
