@@ -15,7 +15,7 @@ def unused_settings(config: RunConfig, has_norms: bool | None = None) -> list[st
         config: of the run.
         has_norms: whether the model has batch norm statistics; None: not known.
     """
-    found = [*_idle(config), *_norms(config, has_norms)]
+    found = [*_idle(config), *_norms(config, has_norms), *config.algorithm.remarks(config.local.clip)]
     if config.aggregation.dtype == "float32":
         found.append("aggregation.dtype: float32 gives up equal bits on different numbers of ranks")
     if config.generalize.test_envs and config.aggregation.buffers == "keep_local":

@@ -97,6 +97,10 @@ class FederatedAlgorithm(ABC):
     def check_local(self, optimizer: str, momentum: float) -> None:  # noqa: B027 - most rules work with any
         """Raise ConfigError for a local optimizer the rule cannot work with."""
 
+    def remarks(self, clip: float | None) -> list[str]:
+        """What a user should know of local settings that the rule allows but does not go well with; one line each."""
+        return []
+
     def init(self, weights: Tensor) -> Vectors:
         """Server vectors beside `weights` before the first round; zero for every other broadcast vector."""
         return {name: weights.new_zeros(weights.shape) for name in self.traffic.broadcast if name != "weights"}

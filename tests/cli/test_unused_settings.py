@@ -33,6 +33,10 @@ def told(**sections: dict[str, Any]) -> list[str]:
          ["local.momentum has no effect with local.optimizer: adam"]),
         ({"generalize": {"stratified": True}}, ["generalize.stratified has no effect without generalize.test_envs"]),
         ({"generalize": {"stratified": True, "test_envs": [0]}}, []),
+        ({"local": {"clip": 10.0}}, []),
+        ({"algorithm": {"name": "scaffold", "option": 1}, "local": {"clip": 10.0}}, []),
+        ({"algorithm": {"name": "scaffold"}, "local": {"clip": 10.0}},
+         ["local.clip biases the controls of scaffold where it acts: option 2 reads gradients off the steps"]),
     ],
 )  # fmt: skip
 def test_what_has_no_effect_is_told(sections: dict[str, Any], lines: list[str]) -> None:
@@ -67,4 +71,6 @@ def test_plain_sums_say_what_they_give_up_and_have_no_grid() -> None:
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(CONFIGS)))
 def test_no_shipped_configuration_has_a_setting_without_effect(path: Path) -> None:
-    assert unused_settings(load_run(str(path))) == []
+    found = unused_settings(load_run(str(path)))
+    assert [note for note in found if "has no effect" in note] == []
+    assert all("biases the controls of scaffold" in note for note in found)

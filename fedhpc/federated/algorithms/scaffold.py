@@ -62,6 +62,14 @@ class Scaffold(FederatedAlgorithm):
                 "falsifies; use algorithm.option: 1, or sgd without momentum"
             )
 
+    def remarks(self, clip: float | None) -> list[str]:
+        """Clipping is allowed, as the authors of FedDyn do it."""
+        if clip is None or self.option == 1:
+            return []
+        return [
+            "local.clip biases the controls of scaffold where it acts: option 2 reads gradients off the steps"
+        ]
+
     @property
     def traffic(self) -> Traffic:
         """Weights and the server's control down, both changes up; a client's control stays at home."""
