@@ -66,9 +66,7 @@ class Scaffold(FederatedAlgorithm):
         """Clipping is allowed, as the authors of FedDyn do it."""
         if clip is None or self.option == 1:
             return []
-        return [
-            "local.clip biases the controls of scaffold where it acts: option 2 reads gradients off the steps"
-        ]
+        return ["local.clip biases the controls of scaffold where it acts: option 2 reads gradients off the steps"]
 
     @property
     def traffic(self) -> Traffic:
