@@ -15,7 +15,9 @@ Launcher = Literal["srun", "mpirun", "mpiexec", "jsrun", "flux"]
 
 _LAUNCHERS: dict[str, Launcher] = {"slurm": "srun", "pbs": "mpirun", "lsf": "mpirun", "flux": "flux"}
 _OWN: tuple[Launcher, ...] = ("mpirun", "mpiexec")
-"""Launchers that belong to an MPI library; the others belong to a scheduler."""
+"""Launchers that belong to an MPI library."""
+_SCHEDULER_OF: dict[str, str] = {"srun": "slurm", "jsrun": "lsf", "flux": "flux"}
+"""The others, which belong to a scheduler."""
 _UNITS = {"m": 60, "h": 3600, "d": 86400}
 UNSAFE = "\n\"$`\\'%{}"
 """Characters that mean something to a shell or a scheduler inside a quoted name."""
@@ -107,6 +109,12 @@ class JobRequest:
             raise ConfigError("--time must be longer than nothing")
         if self.scheduler not in SCHEDULERS:
             raise ConfigError(f"--scheduler must be one of {', '.join(SCHEDULERS)}, got '{self.scheduler}'")
+        wanted = self.site.launcher or ""
+        if _SCHEDULER_OF.get(wanted, self.scheduler) != self.scheduler:
+            raise ConfigError(
+                f"the site's launcher {wanted} starts ranks under {_SCHEDULER_OF[wanted]}, not under {self.scheduler}; "
+                f"name mpirun or mpiexec, or leave it out ({_LAUNCHERS[self.scheduler]})"
+            )
         if self.array and self.mode == "run":
             raise ConfigError("--array is for studies and sweeps, whose jobs share one directory; a run has one job")
         if self.survive and (problem := self._why_no_survivors()):

@@ -34,6 +34,8 @@ def test_times_that_schedulers_read_differently_are_refused(text: str) -> None:
         ({"gpus_per_node": -1}, "--gpus-per-node"),
         ({"seconds": 0}, "--time"),
         ({"scheduler": "cron"}, "--scheduler"),
+        ({"scheduler": "pbs", "site": Site(launcher="srun")}, "launcher srun starts ranks under slurm, not under pbs"),
+        ({"scheduler": "slurm", "site": Site(launcher="jsrun")}, "launcher jsrun starts ranks under lsf"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(changes: dict[str, Any], words: str) -> None:
