@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _HARMLESS = (
     "placement",
+    "server.hosts_clients",
     "checkpoint.every",
     "checkpoint.keep",
     "data.root",

@@ -116,6 +116,13 @@ def test_resume_with_nothing_saved_begins_at_round_0(whole: Path, config: Path, 
     assert done(tmp_path / "run")["weights_sha256"] == done(whole)["weights_sha256"]
 
 
+def test_what_changes_no_bit_may_differ_on_resume(whole: Path, config: Path) -> None:
+    before = contents(whole)
+    words = ["--placement=pinned", "--server.hosts_clients=false", "--data.memory=copy", "--checkpoint.every=3"]
+    assert fedhpc_("run", config, "--out", whole, "--resume", *words) == 0
+    assert {**contents(whole), "lock": b""} == {**before, "lock": b""}
+
+
 def test_placement_does_not_change_a_bit(whole: Path, config: Path, tmp_path: Path) -> None:
     assert fedhpc_("run", config, "--out", tmp_path / "run", "--placement", "pinned") == 0
     assert done(tmp_path / "run")["weights_sha256"] == done(whole)["weights_sha256"]
