@@ -24,7 +24,9 @@ example:
 
 INPUT.json holds {"indices": {ALGORITHM: {"accuracy": ..., "convergence": ..., "computation": ..., "fairness": ...}}}
 or curves: {"target": ..., "max_rounds": ..., "algorithms": {ALGORITHM: {"base": ..., "eval_rounds": [...],
-"client_accuracy": [[...], ...], "t_train": [...], "t_eval": [...]}}}.
+"client_accuracy": [[...], ...], "t_train": [...], "t_eval": [...]}}}: base is the algorithm that this one personalises
+(or null), eval_rounds the rounds after which clients were tested, client_accuracy a list of fractions for each of them,
+t_train and t_eval (may be left out) the seconds of every single round from the first.
 
 FILE of --importances (importances are levels or numbers; what it does not say stays as it is):
   levels: {high: 3, moderate: 2, low: 1}

@@ -109,7 +109,9 @@ def _seconds(given: Any, at: str, rounds: Sequence[int], cap: int) -> tuple[floa
     if any(v < 0 for v in values):
         raise ConfigError(f"{at}: seconds cannot be negative, got {min(values)}")
     if len(values) < needed:
-        raise ConfigError(f"{at} has {len(values)} rounds, but round {needed} was evaluated")
+        raise ConfigError(
+            f"{at} has {len(values)} numbers, but round {needed} was evaluated; it needs the seconds of every round"
+        )
     return values
 
 
