@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from fedhpc.train.local import LocalTrainer
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class OpenedData:
     """A dataset as every rank has it, and who owns what; `digest` tells it from others of its name, on root only."""
@@ -45,30 +48,40 @@ class OpenedData:
 
 
 def open_data(world: World, config: RunConfig) -> OpenedData:
-    """Open the dataset on root, tell the other ranks, and divide it.
+    """Open the dataset, and divide it over the clients; see `open_together`."""
+
+    def divided(store: Store) -> Partition:
+        table, partition = divide(config, store)
+        return _domains.check_environments(config, table, partition)
+
+    store, partition, digest = open_together(world, config, divided)
+    return OpenedData(store, _share_partition(world, partition), digest)
+
+
+def open_together(world: World, config: RunConfig, divide: Callable[[Store], T]) -> tuple[Store, T | None, str]:
+    """Open the dataset on root, see there whether it can be divided, and tell the other ranks what it holds.
+
+    Returns:
+        The dataset as this rank has it, and, on root only, its division and its digest.
 
     Raises:
-        AgreedError: damaged data, or a partition that is not possible; on every rank.
+        AgreedError: damaged data, or a division that is not possible; on every rank.
     """
     root = Path(config.data.root) if config.data.root else None
     problem: FedhpcError | None = None
-    opened: OpenedData | None = None
+    opened: tuple[Store, T, str] | None = None
     if world.is_root:
         try:
             store = open_store(config.data.dataset, root)
-            table, partition = divide(config, store)
-            checked = _domains.check_environments(config, table, partition)
-            opened = OpenedData(store, checked, fingerprint(store))
+            opened = store, divide(store), fingerprint(store)
         except FedhpcError as error:
             problem = error
     world.agree(problem)
-    description = world.share(opened.store.describe() if opened else None)
-    store = opened.store if opened else attach_store(root, description or {})
+    description = world.share(opened[0].describe() if opened else None)
+    store = opened[0] if opened else attach_store(root, description or {})
     if config.data.memory == "copy":
-        pixels = store.images(np.arange(store.manifest.num_samples))
-        store = MemoryStore(store.manifest, store.table, pixels)
-    partition = _share_partition(world, opened.partition if opened else None)
-    return OpenedData(store, partition, opened.digest if opened else "")
+        store = MemoryStore(store.manifest, store.table, store.images(np.arange(store.manifest.num_samples)))
+    return store, opened[1] if opened else None, opened[2] if opened else ""
 
 
 def divide(config: RunConfig, store: Store) -> tuple[SampleTable, Partition]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import numpy as np
 from fedhpc.comm.world import World
 from fedhpc.commands import _federation as build
 from fedhpc.commands import _unused
-from fedhpc.data.fingerprint import fingerprint
-from fedhpc.data.stores import MemoryStore, Store, attach_store, open_store
+from fedhpc.data.stores import Store
 from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError, FedhpcError
 from fedhpc.medical.config import MedicalConfig
@@ -50,22 +48,8 @@ def open_data(world: World, config: MedicalConfig) -> MedicalData:
     Raises:
         AgreedError: damaged data, or a scenario that is not possible; on every rank.
     """
-    root = Path(config.data.root) if config.data.root else None
-    problem: FedhpcError | None = None
-    opened: tuple[Store, Timeline] | None = None
-    digest = ""
-    if world.is_root:
-        try:
-            store = open_store(config.data.dataset, root)
-            opened, digest = (store, divide(config, store)), fingerprint(store)
-        except FedhpcError as error:
-            problem = error
-    world.agree(problem)
-    description = world.share(opened[0].describe() if opened else None)
-    store = opened[0] if opened else attach_store(root, description or {})
-    if config.data.memory == "copy":
-        store = MemoryStore(store.manifest, store.table, store.images(np.arange(store.manifest.num_samples)))
-    timeline = _share(world, opened[1] if opened else None)
+    store, divided, digest = build.open_together(world, config, lambda store: divide(config, store))
+    timeline = _share(world, divided)
     return MedicalData(store, timeline, timeline.notes, digest)
 
 
