@@ -9,10 +9,11 @@ import typing
 from fedhpc import registry
 from fedhpc.errors import DONE, ConfigError, nearest
 
-HELP = """List what a configuration can name.
+HELP = """List what a configuration can name, or its keys with types, defaults and meanings.
 
 example:
   fedhpc list algorithms
+  fedhpc list keys
 """
 
 _PACKAGES = {
@@ -27,12 +28,14 @@ _PACKAGES = {
     "scenarios": "fedhpc.medical.scenarios",
 }
 KINDS = sorted([*_PACKAGES, "optimizers", "personalisations", "schedulers"])
+KEYS = ("keys", "medical_keys", "study_keys", "sweep_keys")
+"""Of the files of runs, medical runs, studies and sweeps."""
 _OPTIONS = {"algorithms": "ALGORITHM", "partitions": "PARTITION", "recipes": "RECIPE", "scenarios": "SCENARIO"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's own options."""
-    parser.add_argument("kind", metavar="KIND", nargs="?", help=f"one of {', '.join(KINDS)}; all where left out")
+    parser.add_argument("kind", metavar="KIND", nargs="?", help=f"one of {', '.join([*KINDS, *KEYS])}")
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
@@ -40,12 +43,32 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.kind is None:
         for kind in KINDS:
             print(f"{kind}: {', '.join(_names(kind))}")
+        print(f"keys of configurations: fedhpc list {' | '.join(KEYS)}")
+        return DONE
+    if args.kind in KEYS:
+        print(_keys(args.kind))
         return DONE
     if args.kind not in KINDS:
-        raise ConfigError(f"no kind '{args.kind}'{nearest(args.kind, KINDS)}; there are: {', '.join(KINDS)}")
+        allowed = [*KINDS, *KEYS]
+        raise ConfigError(f"no kind '{args.kind}'{nearest(args.kind, allowed)}; there are: {', '.join(allowed)}")
     for name in _names(args.kind):
         print(f"{name}{_fields(args.kind, name)}")
     return DONE
+
+
+def _keys(kind: str) -> str:
+    """All keys of one kind of file."""
+    from fedhpc.config import RunConfig, StudyConfig, describe_keys
+
+    if kind == "sweep_keys":
+        from fedhpc.sweep.settings import SweepConfig
+
+        return describe_keys(SweepConfig)
+    if kind == "medical_keys":
+        from fedhpc.medical.config import MedicalConfig
+
+        return describe_keys(MedicalConfig, without=("partition",))
+    return describe_keys(StudyConfig if kind == "study_keys" else RunConfig)
 
 
 def _names(kind: str) -> list[str]:

@@ -18,7 +18,7 @@ HELP = """Run one federation as a YAML file says, on as many ranks as the launch
 example:
   mpirun -n 4 fedhpc run configs/smoke/fedavg.yaml --local.lr 0.05 --out runs/first
 
-Any key of the configuration can be given as an option: --section.key value.
+Any key of the configuration can be given as an option: --section.key value. `fedhpc list keys` explains them.
 """
 
 

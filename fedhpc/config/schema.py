@@ -172,6 +172,8 @@ def describe(hint: Any) -> str:
     if origin in (tuple, list) and args:
         inner = {int: "integers", float: "numbers", str: "texts"}.get(args[0], str(args[0]))
         return f"a list of {inner}"
+    if origin is dict:
+        return "a mapping"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe(a) for a in args)
     return plain.get(hint, str(hint))

@@ -73,16 +73,33 @@ def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert "alpha=0.01" in shown
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("keys", "concentration; 0.1 is strong skew, 100 is nearly iid [dirichlet]"),
+        ("medical_keys", "attributes whose combinations are the groups"),
+        ("study_keys", "a mapping, default {}; dotted keys and the values that every run takes in turn"),
+        ("sweep_keys", "hyperparameter draws; the first are the defaults"),
+    ],
+)
+def test_list_says_what_keys_mean(kind: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedhpc_("list", kind) == 0
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert len(shown.splitlines()) == len(set(shown.splitlines()))
+    assert ("partition.kind" in shown) == (kind == "keys")
+
+
 def test_cheap_commands_need_neither_torch_nor_mpi() -> None:
     code = (
         "import sys; sys.modules['mpi4py'] = sys.modules['torch'] = None\n"
         "from fedhpc.cli import main\n"
-        "for words in (['list'], ['run', '--help'], ['run', 'no/such.yaml']):\n"
+        "for words in (['list'], ['list', 'medical_keys'], ['run', '--help'], ['run', 'no/such.yaml']):\n"
         "    try: main(words)\n"
         "    except SystemExit as end: print(end.code)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": "."})
-    assert [line for line in shown.stdout.splitlines() if line.isdigit()] == ["0", "0", "2"], shown.stderr
+    assert [line for line in shown.stdout.splitlines() if line.isdigit()] == ["0", "0", "0", "2"], shown.stderr
 
 
 def test_a_run_does_not_load_what_takes_longer_than_torch(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def test_every_key_can_be_set_by_an_option_and_is_described(write):
             if given is not None and not isinstance(given, dict) and key != "epochs":
                 load_config(path, [f"--{name}.{key}={given}"])
     assert "local.lr " in text
-    assert "algorithm.mu (fedprox)" in text
+    assert "algorithm.mu  " in text
+    assert "a number, default 0.0001; μ; 0 is FedAvg [fedprox]" in text, "the docstring says what it means"
 
 
 def test_loading_a_config_imports_neither_torch_nor_mpi_nor_hdf5(write):
