@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator, Sequence
@@ -55,12 +56,14 @@ def _plugin_rows(plugin: Plugin, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _documented(cls: type[Any]) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of their attributes."""
+    """What the docstrings of a class and its bases say of their attributes, and the bases of keys it has again."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         _, _, section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
         for name, text in _ATTRIBUTE.findall(section.partition("\n\n")[0]):
             found[name] = " ".join(text.split()).rstrip(".")
+        if dataclasses.is_dataclass(base):
+            found.update({key.name: key.help for key in keys_of(base) if key.help})
     return found
 
 

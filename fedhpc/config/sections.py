@@ -64,7 +64,7 @@ class ModelConfig(Section):
     freeze_bn: Annotated[bool, "batch norm stays in evaluation mode"] = False
     dropout: Annotated[float, _PROBABILITY, "before the classifier"] = 0.0
     hidden: Annotated[tuple[int, ...], _AT_LEAST_1, "widths of the mlp's hidden layers"] = (64,)
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Annotated[Literal["float32", "float64"], "of weights and computations"] = "float32"
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ class LocalConfig(Section):
     """One client's work in one round; exactly one of `epochs` and `steps` (neither: one epoch)."""
 
     objective: Annotated[str, NameIn("fedhpc.objectives"), "file name in fedhpc/objectives"] = "erm"
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Annotated[Literal["sgd", "adam"], "of the clients' steps"] = "sgd"
     lr: Annotated[float, _POSITIVE, "learning rate of the first round"] = 0.1
     lr_decay: Annotated[float, _POSITIVE, "factor per round"] = 1.0
-    momentum: Annotated[float, _PROBABILITY] = 0.0
-    weight_decay: Annotated[float, _AT_LEAST_0] = 0.0
+    momentum: Annotated[float, _PROBABILITY, "of sgd"] = 0.0
+    weight_decay: Annotated[float, _AT_LEAST_0, "times the weights is added to the gradient"] = 0.0
     clip: Annotated[float | None, _POSITIVE, "largest L2 norm of the whole gradient"] = None
-    epochs: Annotated[int | None, _AT_LEAST_1] = None
-    steps: Annotated[int | None, _AT_LEAST_1] = None
+    epochs: Annotated[int | None, _AT_LEAST_1, "passes over a client's samples per round; null: 1, or steps"] = None
+    steps: Annotated[int | None, _AT_LEAST_1, "steps per round, the same for all clients, in place of epochs"] = None
     batch_size: Annotated[int, _AT_LEAST_1, "samples per step; per environment, where those have their own"] = 50
     batches: Annotated[
         Literal["auto", "mixed", "per_environment"],
@@ -141,10 +141,13 @@ class EvaluateConfig(Section):
     """When and which model is evaluated on every client's own test data."""
 
     every: Annotated[int, _AT_LEAST_1, "rounds between evaluations"] = 1
-    model: Literal["broadcast_next", "avg_selected", "avg_all"] = "broadcast_next"
+    model: Annotated[
+        Literal["broadcast_next", "avg_selected", "avg_all"],
+        "broadcast_next: what is sent next; avg_selected: mean of participants' models; avg_all: of all latest ones",
+    ] = "broadcast_next"
     target_accuracy: Annotated[float | None, _SHARE, "mean client accuracy (a fraction) to be reached"] = None
     stop_at_target: Annotated[bool, "end the run there; false: go on to the last round"] = True
-    batch_size: Annotated[int, _AT_LEAST_1] = 256
+    batch_size: Annotated[int, _AT_LEAST_1, "samples at a time"] = 256
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,10 @@ class AggregationConfig(Section):
     dtype: Annotated[Literal["float64", "float32"], "float64: the same bits on any number of ranks"] = "float64"
     grid_bits: Annotated[int, _GRID_BITS, "sums are exact multiples of 2^-grid_bits"] = 40
     buffer_grid_bits: Annotated[int | None, _GRID_BITS, "the same for batch norm statistics; null: grid_bits"] = None
-    buffers: Literal["average", "keep_local", "keep_global"] = "average"
+    buffers: Annotated[
+        Literal["average", "keep_local", "keep_global"],
+        "batch norm statistics; keep_local: each client its own (FedBN); keep_global: as they start",
+    ] = "average"
     reduce: Annotated[Literal["auto", "flat", "hierarchical"], "sum on each node first; auto: if it pays"] = "auto"
     chunk: Annotated[int | None, _AT_LEAST_1, "elements per MPI call; null: 2^30"] = None
 
@@ -196,7 +202,7 @@ class RunConfig(Section):
     """One federated run: the YAML of `fedhpc run`."""
 
     rounds: Annotated[int, _AT_LEAST_1, "rounds at most"]
-    seed: Annotated[int, Limits(at_least=0, below=2**63)] = 0
+    seed: Annotated[int, Limits(at_least=0, below=2**63), "of everything random; a study has seeds"] = 0
     placement: Annotated[Literal["balanced", "pinned"], "pinned: clients never leave their rank"] = "balanced"
     on_divergence: Annotated[Literal["skip", "stop"], "what to do with a client whose weights blow up"] = "skip"
     warmup_rounds: Annotated[int, _AT_LEAST_0, "rounds run and thrown away before the clock starts"] = 0

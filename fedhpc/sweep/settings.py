@@ -137,7 +137,7 @@ class TrialModelConfig(Section):
         AUTO
     )
     hidden: Annotated[tuple[int, ...], _AT_LEAST_1, "widths of an mlp's hidden layers"] = (256, 256)
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Annotated[Literal["float32", "float64"], "of weights and computations"] = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -87,6 +87,8 @@ def test_list_says_what_keys_mean(kind: str, said: str, capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert said in shown
     assert len(shown.splitlines()) == len(set(shown.splitlines()))
+    bare = [line for line in shown.splitlines() if "; " not in line]
+    assert all(line.split()[0].endswith((".name", ".kind")) for line in bare), "every other key has a meaning"
     assert ("partition.kind" in shown) == (kind == "keys")
 
 
