@@ -30,6 +30,7 @@ def write(folder: Path, study: str) -> str:
         ("settings: {'local lr': 1}", [], "{file}: settings must have keys such as local.lr"),
         ("settings: {local.lr: 1}", ["--local.lr=fast"], "command line: --local.lr must be"),
         ("settings: {local.lr: 1}", ["--local.lrr=1"], "command line: unknown key 'local.lrr'"),
+        ("vary: {local.lr: 1}", [], "{file}: vary must be a mapping whose values are a list, got {{'local.lr': 1}}"),
         ("setings: {local.lr: 1}", [], "{file}: unknown key 'setings' (did you mean 'settings'?)"),
         ("", ["--bogus"], "command line: unknown option '--bogus'"),
         ("", ["--seed_s", "--rounds=2"], "command line: unknown option '--seed_s' (did you mean 'seed"),

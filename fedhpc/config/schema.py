@@ -171,9 +171,9 @@ def describe(hint: Any) -> str:
         return "one of " + ", ".join(str(a) for a in args)
     if origin in (tuple, list) and args:
         inner = {int: "integers", float: "numbers", str: "texts"}.get(args[0], str(args[0]))
-        return f"a list of {inner}"
+        return "a list" if args[0] is Any else f"a list of {inner}"
     if origin is dict:
-        return "a mapping"
+        return "a mapping" if args[1] is Any else f"a mapping whose values are {describe(args[1])}"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe(a) for a in args)
     return plain.get(hint, str(hint))

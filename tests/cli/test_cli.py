@@ -78,7 +78,7 @@ def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("keys", "concentration; 0.1 is strong skew, 100 is nearly iid [dirichlet]"),
         ("medical_keys", "attributes whose combinations are the groups"),
-        ("study_keys", "a mapping, default {}; dotted keys and the values that every run takes in turn"),
+        ("study_keys", "a mapping whose values are a list, default {}; dotted keys and"),
         ("sweep_keys", "hyperparameter draws; the first are the defaults"),
     ],
 )
