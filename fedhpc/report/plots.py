@@ -7,6 +7,7 @@ name are drawn by kind, such as all seeds of one algorithm, and, of too many kin
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -24,6 +25,8 @@ _LONGEST = 40
 _MOST_TARGETS = 3
 _MOST_LINES = 12
 """Lines that a legend names."""
+_SHORT = 24
+"""Letters of a name in the legend; each letter more widens the figure, not to take its place from the axes."""
 _KINDS = (
     ("algorithm", "objective", "model", "dataset", "partition", "lr", "clients"),
     ("algorithm", "objective"),
@@ -44,7 +47,8 @@ def accuracy_plots(runs: Sequence[RunSummary]) -> dict[str, bytes]:
 def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     several = len(runs) > 1
     colours, lines = _lines(runs)
-    size = (8.4, max(4.2, 0.21 * len(lines) + 0.6)) if several else (6.4, 4.2)
+    longer = max(0, max(len(label) for label, _ in lines) - _SHORT)
+    size = (8.4 + 0.075 * longer, max(4.2, 0.21 * len(lines) + 0.6)) if several else (6.4, 4.2)
     figure = new_figure(*size)
     axes = figure.add_subplot()
     scale, unit = _time_unit(runs) if against_time else (1.0, "")
@@ -61,7 +65,8 @@ def _figure(runs: Sequence[RunSummary], against_time: bool) -> Figure:
     _dress(axes, against_time, unit, several, longest)
     if len(lines) < len(runs):
         by = f", coloured by {colours}" if colours else ""
-        axes.set_title(f"{len(runs)} runs{by}; the table names them", fontsize=9, loc="left")
+        title = textwrap.fill(f"{len(runs)} runs{by}; the table names them", 64)
+        axes.set_title(title, fontsize=9, loc="left")
     if not several:
         axes.set_title(_label(runs[0]), fontsize=10, loc="left")
         axes.legend(loc="lower right", framealpha=0.9, edgecolor="none", fontsize=9)
@@ -86,7 +91,10 @@ def _lines(runs: Sequence[RunSummary]) -> tuple[str, Sequence[tuple[str, Sequenc
         if len(kinds) <= _MOST_LINES:
             varied = [i for i in range(len(names)) if len({kind[i] for kind in kinds}) > 1] or [0]
             words = (", ".join(_word(names[i], kind[i]) for i in varied) for kind in kinds)
-            found = [(f"{word} ({len(same)} runs)", same) for word, same in zip(words, kinds.values(), strict=True)]
+            found = [
+                (f"{word} ({len(same)} run{'s' if len(same) > 1 else ''})", same)
+                for word, same in zip(words, kinds.values(), strict=True)
+            ]
             return ", ".join(names[i] for i in varied), found
     return "", [("", runs)]
 

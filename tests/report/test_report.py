@@ -103,6 +103,17 @@ def test_a_legend_names_runs_kinds_or_nothing_but_never_forty(tmp_path):
     assert legend(kinds) == ([], "14 runs; the table names them", 14)
 
 
+def test_long_names_in_the_legend_leave_the_axes_their_place(tmp_path):
+    runs = collect([write_run(tmp_path / f"{n}", target=None) for n in range(14)])
+    long = [replace(run, algorithm="a" * (10 + 70 * n // 13), objective="b" * 20) for n, run in enumerate(runs)]
+    for some in (runs[:3], [replace(run, name="n" * 40) for run in runs[:3]], long[:12] + long[:2]):
+        figure = _figure(some, against_time=False)
+        figure.canvas.draw()
+        axes = figure.axes[0]
+        assert axes.get_position().width * figure.get_figwidth() > 4, "inches"
+        assert axes.title.get_window_extent().x1 < figure.legends[0].get_window_extent().x0
+
+
 def test_a_style_that_nothing_here_has_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="--style fedmedicl is for medical runs"):
         report([write_run(tmp_path / "a")], style="fedmedicl")
