@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 PROGRAMS = Path(__file__).parent / "programs"
 CONFIG = REPOSITORY / "configs" / "smoke" / "fedavg.yaml"
-ROUNDS = 120
+ROUNDS = 80
 FEW = ("--rounds", "3", "--local.epochs", "1")
 
 
@@ -46,7 +46,7 @@ def test_killed_and_resumed_on_other_ranks_ends_in_the_same_bits(algorithm: str,
     assert mpirun(1, args(whole, algorithm)).returncode == 0
 
     job = start(3, args(broken, algorithm))
-    wait_for(broken, "round-00000030")
+    wait_for(broken, "round-00000020")
     ranks = ranks_of(job)
     os.kill(job.pid, signal.SIGKILL)
     assert still_alive(ranks, seconds=10) == []

@@ -44,7 +44,7 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
     assert first[0][:-1] == first[1][:-1], "the same seed starts from the same model"
 
     told = tmp_path / "exit"
-    job = start(3, args(broken, "--seeds=[0,1]", "--rounds=40", f"--exit-file={told}"))
+    job = start(3, args(broken, "--seeds=[0,1]", "--rounds=20", f"--exit-file={told}"))
     end = time.monotonic() + 60
     while not (broken / "feddyn-seed0" / "checkpoints").exists():
         assert time.monotonic() < end, job.out + job.err
@@ -55,12 +55,12 @@ def test_study_goes_on_where_it_was_stopped_and_pairs_its_runs(tmp_path: Path) -
     assert not told.exists(), "there is more to do"
     (said,) = study_notes([broken])
     assert "5 of 6 planned runs are not finished: feddyn-seed0 (unfinished), scaffold-seed0 (not begun)" in said
-    again = mpirun(1, args(broken, "--seeds=[0,1]", "--rounds=40", f"--exit-file={told}"))
+    again = mpirun(1, args(broken, "--seeds=[0,1]", "--rounds=20", f"--exit-file={told}"))
     assert again.returncode == 0, again.stderr
     assert told.read_text() == "0\n"
     assert "fedavg-seed0: the run is finished" in again.stdout
     assert len(hashes(broken)) == 6
-    undisturbed = mpirun(1, args(tmp_path / "third", "--rounds=40"))
+    undisturbed = mpirun(1, args(tmp_path / "third", "--rounds=20"))
     assert undisturbed.returncode == 0
     assert hashes(tmp_path / "third").items() <= hashes(broken).items()
 
