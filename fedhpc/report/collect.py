@@ -185,12 +185,6 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         directory=str(directory),
         status="damaged" if problems else "unfinished" if done is None else "finished",
         problems=tuple(problems),
-        algorithm=text(config, "algorithm", "name"),
-        objective=_objective(config),
-        model=text(config, "model", "name"),
-        dataset=text(config, "data", "dataset"),
-        partition=first(text(config, "partition", "kind"), text(config, "scenario", "kind")),
-        seed=integer(config, "seed"),
         clients=clients,
         ranks=len(ranks) if isinstance(ranks, list) else None,
         rounds=first(integer(ended, "rounds"), tally.rounds),
@@ -200,7 +194,6 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         final_client_accuracy=first(
             number(ended, "final_client_accuracy"), evaluations[-1].mean if evaluations else None
         ),
-        target_accuracy=target,
         time_to_accuracy=_time_to_accuracy(ended, evaluations, target),
         seconds_train=first(number(ended, "seconds_train"), tally.seconds),
         seconds_evaluate=first(number(ended, "seconds_evaluate"), tally.total("evaluate_seconds")),
@@ -214,12 +207,26 @@ def read_run(directory: Path, name: str | None = None) -> RunSummary:
         collectives=tally.collectives(),
         diverged=int(tally.total("diverged") or 0) if tally.rounds is not None else None,
         weights_sha256=text(ended, "weights_sha256"),
-        lr=number(config, "local", "lr"),
-        test_envs=_test_envs(config),
         test_samples=facts.test_samples,
         data_digest=facts.digest,
-        settings=config,
+        **_asked(config),
     )
+
+
+def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the configuration alone says."""
+    return {
+        "algorithm": text(config, "algorithm", "name"),
+        "objective": _objective(config),
+        "model": text(config, "model", "name"),
+        "dataset": text(config, "data", "dataset"),
+        "partition": first(text(config, "partition", "kind"), text(config, "scenario", "kind")),
+        "seed": integer(config, "seed"),
+        "target_accuracy": number(config, "evaluate", "target_accuracy"),
+        "lr": number(config, "local", "lr"),
+        "test_envs": _test_envs(config),
+        "settings": config,
+    }
 
 
 def _objective(config: Mapping[str, Any]) -> str | None:
