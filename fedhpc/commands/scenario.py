@@ -69,10 +69,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 def _configuration(path: str, overrides: list[str]) -> MedicalConfig:
     """The configuration of a medical run; of a study, that of its first run."""
     from fedhpc.config import plan_study, read_yaml
-    from fedhpc.medical.config import load_medical
 
     if "runs" not in read_yaml(path):
-        return load_medical(path, overrides)
+        config = load_run(path, overrides)
+        if not is_medical(config):
+            raise ConfigError(f"{path}: is no medical run (no section scenario)")
+        return config
     planned = plan_study([path], overrides, load_run)
     first = planned[0]
     if not is_medical(first.config):

@@ -73,6 +73,8 @@ def test_of_a_study_the_first_run_is_shown(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "study.yaml").write_text(f"runs: [{smoke / 'fedavg.yaml'}]\n")
     assert call(str(tmp_path / "study.yaml")) == 2
     assert "is no medical run" in capsys.readouterr().err
+    assert call("configs/smoke/fedavg.yaml") == 2
+    assert "configs/smoke/fedavg.yaml: is no medical run (no section scenario)" in capsys.readouterr().err
 
 
 def test_too_many_clients_end_with_code_2_and_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
