@@ -12,7 +12,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from fedhpc import registry
 from fedhpc.config.options import guess, merge_options, named_options, named_plugins, parse_options
-from fedhpc.config.schema import Key, Plugin, describe, keys_of
+from fedhpc.config.schema import Key, Plugin, Section, describe, keys_of
 from fedhpc.config.yamltext import read_yaml
 from fedhpc.errors import ConfigError, nearest
 
@@ -79,7 +79,9 @@ class _Builder:
                 return None
             given = {}  # `local:` with nothing below it is a section with no keys
         if not isinstance(given, dict):
-            raise self._fail(where, f"is a section with keys of its own, got {_short(given)}")
+            named = isinstance(given, str) and any(k.name == "name" for k in keys_of(key.section or Section))
+            remedy = f"; write {where}.name {_short_text(given)}" if named else ""
+            raise self._fail(where, f"is a section with keys of its own, got {_short(given)}{remedy}")
         if key.plugin:
             return self._plugin(key.plugin, where, given)
         assert key.section is not None

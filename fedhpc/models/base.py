@@ -79,7 +79,8 @@ def refuse_options(name: str, options: ModelOptions, *keys: str) -> None:
     for key in keys:
         value, default = getattr(options, key), getattr(ModelOptions(), key)
         if value != default:
-            raise ConfigError(f"model.{key}: {name} has no such option, leave it out (got {value})")
+            shown, unused = (list(v) if isinstance(v, tuple) else v for v in (value, default))
+            raise ConfigError(f"model.{key}: {name} has no such option, leave it out or at {unused} (got {shown})")
 
 
 def require_size(name: str, input_shape: tuple[int, int, int], smallest: int) -> None:

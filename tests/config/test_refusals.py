@@ -39,6 +39,7 @@ from tests.config.files import MINIMAL, problem
         ("local: {epochs: 1, steps: 2}", ["local.steps (2) and epochs (1) exclude each other"]),
         ("local: {objective: erms}", ["local.objective must be one of", "did you mean 'erm'?"]),
         ("local: 3", ["local is a section", "got 3"]),
+        ("model: resnet18", ["model is a section", "got 'resnet18'; write model.name resnet18"]),
         ("algorithm: [fedavg]", ["algorithm is a section", "'fedavg'"]),
         ("algorithm: fedagv", ["algorithm.name must be one of", "did you mean 'fedavg'"]),
         ("algorithm: {name: fedavgg}", ["algorithm.name must be one of", "did you mean 'fedavg'?"]),

@@ -53,7 +53,7 @@ def test_mlp_depth():
     [("mlp", "freeze_bn", True), ("hem_cnn", "hidden", (3,)), ("mnist_cnn", "freeze_bn", True)],
 )
 def test_options_a_model_lacks_are_named(name: str, option: str, value: object):
-    with pytest.raises(ConfigError, match=rf"model\.{option}: {name} has no such option"):
+    with pytest.raises(ConfigError, match=rf"model\.{option}: {name} has no such option, leave it out or at "):
         build(name, (3, 32, 32), 4, **{option: value})
 
 
