@@ -105,7 +105,7 @@ def _study(session: Session, args: argparse.Namespace, overrides: list[str]) -> 
         session.warn(f"refused: {', '.join(refused)}; change what the errors above name")
     if others := [name for name in failed if name not in {*in_vain, *refused}]:
         session.warn(f"failed: {', '.join(others)}; the same command tries them again")
-    return FAILED if failed else DONE
+    return DONE if not failed else BAD_USAGE if len(refused) == len(planned) else FAILED
 
 
 def _one(session: Session, config: RunConfig, kept: RunConfig | None, path: Path, show_ranks: bool) -> int:

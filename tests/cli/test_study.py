@@ -90,3 +90,13 @@ def test_a_run_that_fails_ends_neither_the_study_nor_another_run_of_that_name(
     assert (out / "run-lr0.2-seed0" / "done").exists(), "the other run is done"
     assert kept.read_text() == RUN
     assert not (out / "run-lr0.1-seed0" / "failed").exists()
+
+
+def test_a_study_of_which_every_run_is_refused_is_bad_usage(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("run-lr0.1-seed0", "run-lr0.2-seed0"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "config.yaml").write_text(RUN)  # of another configuration
+    assert fedhpc_("study", file, "--out", tmp_path / "out", "--seeds=[0]", "--local.steps=1") == 2
+    assert "0 of 2 runs done" in capsys.readouterr().out
