@@ -20,7 +20,7 @@ from fedhpc.data.prepare import prepare, verify
 from fedhpc.data.shards import ShardStore
 from fedhpc.data.timeline import PARTS
 from fedhpc.data.writer import ShardWriter
-from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.errors import ConfigError, DataRequestError
 from fedhpc.medical.config import load_medical
 from fedhpc.medical.scenarios.naive import Naive
 from tests.conftest import REPOSITORY
@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
         ("folders: [small, medical_digits]\nsame_units: [small, digits]", "same_units must name two or more of small"),
     ):
         (folder / "bad.yaml").write_text(text)
-        with pytest.raises(DatasetError, match=told):
+        with pytest.raises(DataRequestError, match=told):
             prepare("joined", folder / "bad.yaml", folder / "bad")
 
 

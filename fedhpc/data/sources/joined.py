@@ -17,7 +17,7 @@ from fedhpc.data._units import three_parts
 from fedhpc.data.schema import UNASSIGNED, shown
 from fedhpc.data.shards import ShardStore
 from fedhpc.data.sources.base import RawDataset, RawItem, ScanOptions, existing
-from fedhpc.errors import ConfigError, DatasetError
+from fedhpc.errors import ConfigError, DataRequestError
 
 _REST = 0.2
 """Share of the units for validation and test in a dataset that stores no split."""
@@ -58,13 +58,15 @@ class Joined:
         try:
             spec = from_tree(JoinedSpec, read_yaml(str(path)), str(path))
         except ConfigError as error:
-            raise DatasetError(f"{error}") from None
+            raise DataRequestError(f"{error}") from None
         stores = [ShardStore.open(path.parent / folder) for folder in spec.folders]
         names = [Path(folder).name for folder in spec.folders]
         kinds = {(store.manifest.sample_shape, store.manifest.pixel_max) for store in stores}
         if len(kinds) > 1:
             told = ", ".join(f"{n} {s.manifest.sample_shape}" for n, s in zip(names, stores, strict=True))
-            raise DatasetError(f"{shown(str(path))}: images differ in shape or range: {told}; prepare with one --size")
+            raise DataRequestError(
+                f"{shown(str(path))}: images differ in shape or range: {told}; prepare with one --size"
+            )
         items: list[RawItem] = []
         classes: list[str] = []
         for number, (name, store) in enumerate(zip(names, stores, strict=True)):
@@ -113,7 +115,9 @@ def _groups(store: ShardStore, name: str, attribute: str | None, edges: tuple[fl
     if attribute is None:
         return ["0"] * store.table.num_samples
     if attribute not in store.table.attributes:
-        raise DatasetError(f"{name}: no attribute '{attribute}'; it has {', '.join(store.table.attributes) or 'none'}")
+        raise DataRequestError(
+            f"{name}: no attribute '{attribute}'; it has {', '.join(store.table.attributes) or 'none'}"
+        )
     values = store.table.attributes[attribute]
     if np.issubdtype(values.dtype, np.floating):
         codes = np.where(np.isnan(values), -1, np.searchsorted(edges, values, side="right"))

@@ -16,7 +16,7 @@ from fedhpc.data._tables import Table, is_missing, read_list, read_table
 from fedhpc.data._workbooks import read_workbook
 from fedhpc.data.schema import UNASSIGNED, shown, split_code
 from fedhpc.data.sources.base import RawDataset, ScanOptions, existing
-from fedhpc.errors import ConfigError, DataRequestError, DatasetError
+from fedhpc.errors import ConfigError, DataRequestError
 
 SPEC = "medical_table.yaml"
 _FLAGS = {"1": 1, "0": 0, "-1": -1}
@@ -106,7 +106,7 @@ def _classes(table: Table, spec: TableSpec) -> tuple[str, ...]:
         return spec.classes or (f"no {spec.label}", spec.label)
     found = sorted({row.cells[column] for row in table.rows if not is_missing(row.cells[column])})
     if spec.classes and len(set(spec.classes)) != len(spec.classes):
-        raise DatasetError(f"{table.name}: classes names one twice: {list(spec.classes)}")
+        raise DataRequestError(f"{table.name}: classes names one twice: {list(spec.classes)}")
     return spec.classes or tuple(found)
 
 
