@@ -12,6 +12,7 @@ from fedhpc.config import RunConfig
 from fedhpc.data.partition import HOLDOUT, TEST, TRAIN, Partition
 from fedhpc.data.splits import EnvironmentSplit, split_table
 from fedhpc.data.table import SampleTable
+from fedhpc.data.units import units_of
 from fedhpc.errors import ConfigError, nearest
 from fedhpc.report import trial_files as records
 
@@ -27,7 +28,8 @@ _NAMED_CLIENTS = 8
 
 
 def split_of(config: RunConfig, table: SampleTable) -> list[EnvironmentSplit]:
-    """The split of every environment, as in a sweep's trial whose seed is the run's.
+    """The split of every environment, as in a sweep's trial whose seed is the run's, but where clients get whole units
+    (patients) by whole units: in the trial's, one can be in both parts.
 
     Raises:
         ConfigError: an environment that does not exist, or none would be left to train on.
@@ -39,7 +41,8 @@ def split_of(config: RunConfig, table: SampleTable) -> list[EnvironmentSplit]:
             f"generalize.test_envs is {list(g.test_envs)}; the dataset has the environments 0 to "
             f"{table.num_environments - 1} ({', '.join(table.environment_names)}), and at least one must be left"
         )
-    return split_table(table, config.seed, g.test_envs, g.holdout_fraction, stratified=g.stratified)
+    units = units_of(table, getattr(config.partition, "unit", ""), "partition.unit")
+    return split_table(table, config.seed, g.test_envs, g.holdout_fraction, stratified=g.stratified, units=units)
 
 
 def with_split(config: RunConfig, table: SampleTable) -> SampleTable:

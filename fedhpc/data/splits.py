@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhpc.data.schema import SPLITS
 from fedhpc.data.table import SampleTable
+from fedhpc.data.units import of_units
 from fedhpc.errors import ConfigError
 from fedhpc.seeding import text_hash
 
@@ -33,6 +34,11 @@ class EnvironmentSplit:
     def of(self, indices: np.ndarray) -> EnvironmentSplit:
         """Return the split with `indices` in place of positions."""
         return EnvironmentSplit(indices[self.inside], indices[self.outside], indices[self.unlabeled])
+
+    def expanded(self, unit: np.ndarray) -> EnvironmentSplit:
+        """Return the split of samples whose units have these positions: int64 [num_samples]."""
+        parts = (np.flatnonzero(np.isin(unit, part)) for part in (self.inside, self.outside, self.unlabeled))
+        return EnvironmentSplit(*parts)
 
 
 def split_environment(
@@ -77,6 +83,7 @@ def split_table(
     unlabeled_fraction: float = 0.0,
     stratified: bool = False,
     stored: bool = False,
+    units: np.ndarray | None = None,
 ) -> list[EnvironmentSplit]:
     """Split every environment of a dataset into global sample indices; only test environments give `unlabeled`.
 
@@ -88,6 +95,7 @@ def split_table(
         unlabeled_fraction: share of the rest of test environments that becomes `unlabeled`.
         stratified: split every class in the same proportion.
         stored: draw nothing; take the parts that the dataset itself marks (see `stored_split`).
+        units: int64 [num_samples]; with them whole units (patients) are drawn, each as one sample.
 
     Raises:
         ConfigError: a test environment that does not exist, or an environment without samples or marks.
@@ -105,16 +113,27 @@ def split_table(
         if stored:
             splits.append(stored_split(table.split[indices], table.environment_names[environment]).of(indices))
             continue
+        labels, unit = table.labels[indices], None
+        if units is not None:
+            unit, labels = _numbered(units[indices], labels)
         split = split_environment(
-            len(indices),
+            len(labels),
             trial_seed,
             environment,
             holdout_fraction,
             unlabeled_fraction if environment in test_environments else 0.0,
-            table.labels[indices] if stratified else None,
+            labels if stratified else None,
         )
-        splits.append(split.of(indices))
+        splits.append((split if unit is None else split.expanded(unit)).of(indices))
     return splits
+
+
+def _numbered(units: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number of each sample's unit in the order of their first samples, and the label of most samples of each unit."""
+    everything = np.arange(len(units))
+    _, first, unit = np.unique(units, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[unit], of_units(everything, labels, units)[first[order]]
 
 
 def stored_split(codes: np.ndarray, name: str) -> EnvironmentSplit:
