@@ -152,7 +152,8 @@ def compare_data(file: Path, digest: str) -> None:
     if before and before != digest:
         raise ConfigError(
             f"{file.parent}: its run began with other data than data.root holds now ({file.name}: {before[:8]} there, "
-            f"{digest[:8]} now); put those back, or choose another --out"
+            f"{digest[:8]} now), or with a version of fedhpc that tells data apart otherwise; put "
+            "back what it began with, or choose another --out"
         )
 
 

@@ -196,6 +196,7 @@ def test_other_data_under_the_same_name_are_refused(
     assert fedhpc_("run", config, "--out", folder, "--resume") == 2
     said = capsys.readouterr().err
     assert "began with other data than data.root holds now (partition.json: 00000000 there, " in said
+    assert "or with a version of fedhpc that tells data apart otherwise" in said
     assert contents(folder).keys() == before.keys() - {"done"} | {"failed"}
     assert (folder / "metrics.jsonl").read_bytes() == before["metrics.jsonl"]
 
