@@ -59,6 +59,7 @@ def divide(config: MedicalConfig, store: Store) -> Timeline:
     Raises:
         ConfigError: the scenario is not possible with these data.
     """
+    config.scenario.units(store.table)  # mode compat has no use for them, but scenario.json counts them
     values = {name: about.get("values", ()) for name, about in store.manifest.attributes.items()}
     timeline = config.scenario.timeline(store.table, config.seed).named(values)
     _check(config, timeline)

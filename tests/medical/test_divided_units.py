@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedhpc.commands._medical import divide
 from fedhpc.data.partition import HOLDOUT, TRAIN, VALIDATION
 from fedhpc.data.schema import UNASSIGNED
+from fedhpc.data.stores import open_store
 from fedhpc.data.table import SampleTable
 from fedhpc.data.timeline import PARTS, Timeline
 from fedhpc.errors import ConfigError
+from fedhpc.medical.config import load_medical
 from fedhpc.medical.describe import scenario_tree, text_table
 from tests.medical.scenario_tables import KINDS, TABLE, make, make_table, used
 
 UNITS = TABLE.attributes["unit"]
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "smoke" / "medical" / "er.yaml"
 
 
 def scattered(several_sites: bool, several_parts: bool) -> SampleTable:
@@ -118,3 +123,10 @@ def test_the_tables_tell_how_many_patients_clients_share() -> None:
 def _shared(table: SampleTable, timeline: Timeline) -> int:
     held = [set(table.attributes["unit"][np.concatenate(tasks)].tolist()) for tasks in timeline.train]
     return sum(n > 1 for n in Counter(unit for client in held for unit in client).values())
+
+
+@pytest.mark.parametrize("mode", ["fixed", "compat"])
+def test_units_that_the_dataset_lacks_are_refused_before_there_is_a_run(mode: str) -> None:
+    config = load_medical(str(CONFIG), ["--scenario.mode", mode, "--scenario.unit", "patient"])
+    with pytest.raises(ConfigError, match=r"scenario\.unit: 'patient' is no attribute of the dataset"):
+        divide(config, open_store(config.data.dataset, None))
