@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             sub.error(f"unknown option {word} (did you mean '{flag}'?)")
     if overrides and not getattr(module, "TAKES_OVERRIDES", False):
         sub.error(f"unrecognized arguments: {' '.join(overrides)}")
-    sys.exit(_run(module.run, args, overrides))
+    sys.exit(_flushed(_run(module.run, args, overrides)))
 
 
 def _meant_flag(parser: argparse.ArgumentParser, word: str) -> str | None:
@@ -78,8 +78,22 @@ def _run(command, args: argparse.Namespace, overrides: list[str]) -> int:  # typ
         print(f"fedhpc: error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader of a pipe left: `fedhpc list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except KeyboardInterrupt:
         print("fedhpc: interrupted", file=sys.stderr)
         return 130
+
+
+def _flushed(code: int) -> int:
+    """The exit code, when all is written: a pipe without a reader would make another one of it as Python ends."""
+    try:
+        if sys.stdout is not None:  # as with `>&-`
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    return code
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
