@@ -23,7 +23,7 @@ from fedhpc.data.fingerprint import fingerprint
 from fedhpc.data.stores import Store, attach_store
 from fedhpc.errors import ConfigError, DataRequestError, FedhpcError
 from fedhpc.report.trial_files import is_sweep
-from fedhpc.runs.environment import describe_environment
+from fedhpc.runs.environment import describe_environment, device_kind
 from fedhpc.runs.rundir import write_atomically
 from fedhpc.sweep.data_checks import check_models, check_splits, check_transforms
 from fedhpc.sweep.datasets import facts_of, open_dataset, published_facts
@@ -269,10 +269,8 @@ def other_devices(folder: Path, ranks: Sequence[Mapping[str, Any]]) -> str | Non
 
 
 def _devices(ranks: Sequence[Mapping[str, Any]]) -> str:
-    """Kinds of devices; a GPU's label ends with what tells it from others of its kind."""
-    kinds = {
-        f"CPU with {r['threads']} thread(s)" if r["device"] == "cpu" else r["label"].rpartition(" ")[0] for r in ranks
-    }
+    """Kinds of devices."""
+    kinds = {f"CPU with {r['threads']} thread(s)" if r["device"] == "cpu" else device_kind(r["label"]) for r in ranks}
     return " and ".join(sorted(kinds))
 
 

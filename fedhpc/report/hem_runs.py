@@ -15,6 +15,7 @@ from fedhpc.report.collect import CONFIG, DONE, ENVIRONMENT, METRICS, find_runs
 from fedhpc.report.hem import Comparison
 from fedhpc.report.run_facts import data_facts
 from fedhpc.report.studies import diverged, study_notes, unfinished, why_failed
+from fedhpc.runs.environment import device_kind
 from fedhpc.runs.records import Record, read_records
 
 _NAMES = {
@@ -117,8 +118,8 @@ def _facts(path: Path) -> Iterator[tuple[str, Any]]:
     ranks = (_json(path / ENVIRONMENT) or {}).get("ranks")
     if isinstance(ranks, list):
         yield "the number of ranks", len(ranks)
-        for what, key in (("threads per rank", "threads"), ("the device", "label")):
-            found = sorted({str(r[key]) for r in ranks if isinstance(r, Mapping) and key in r})
+        for what, key, short in (("threads per rank", "threads", str), ("the device", "label", device_kind)):
+            found = sorted({short(str(r[key])) for r in ranks if isinstance(r, Mapping) and key in r})
             if found:
                 yield what, found[0] if len(found) == 1 else found
 

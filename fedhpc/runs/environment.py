@@ -39,6 +39,11 @@ def describe_environment(ranks: Sequence[Mapping[str, Any]], mpi_library: str) -
     }
 
 
+def device_kind(label: str) -> str:
+    """Kind of a rank's device by its label, of which the last word tells a GPU from others of its kind; or `CPU`."""
+    return label.rpartition(" ")[0] or label
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

@@ -185,6 +185,17 @@ def test_other_data_threads_and_devices_and_skipped_updates_are_said(tmp_path):
     )
 
 
+def test_gpus_of_one_kind_are_one_device_and_other_kinds_are_said(tmp_path):
+    for name, gpu in (("fedavg", "NVIDIA H200 GPU-1"), ("scaffold", "NVIDIA H200 GPU-2"), ("feddyn", "NVIDIA A100 0")):
+        ranks = [{"threads": 1, "label": gpu}, {"threads": 1, "label": f"{gpu}5"}]
+        (write(tmp_path / name, name) / "environment.json").write_text(json.dumps({"ranks": ranks}))
+    assert read_runs([tmp_path / "fedavg", tmp_path / "scaffold"]).warnings == ()
+    (said,) = read_runs([tmp_path]).warnings
+    assert said.startswith(
+        'the device differs, compare with care ("NVIDIA H200": FedAvg, SCAFFOLD; "NVIDIA A100": FedDyn'
+    )
+
+
 def test_a_run_that_diverged_takes_no_part_in_the_comparison(tmp_path):
     for name in ("fedavg", "scaffold"):
         write(tmp_path / name, name)
