@@ -19,7 +19,7 @@ from fedhpc.report import trial_files as records
 if TYPE_CHECKING:
     from fedhpc.commands._federation import OpenedData
     from fedhpc.data.environment_batches import ClientEnvironmentBatches
-    from fedhpc.federated.environments import EnvironmentExam
+    from fedhpc.federated.environments import EnvironmentExam, Part
     from fedhpc.objectives._domains import DomainObjective
     from fedhpc.objectives.base import Objective
     from fedhpc.objectives.setting import Setting
@@ -41,8 +41,13 @@ def split_of(config: RunConfig, table: SampleTable) -> list[EnvironmentSplit]:
             f"generalize.test_envs is {list(g.test_envs)}; the dataset has the environments 0 to "
             f"{table.num_environments - 1} ({', '.join(table.environment_names)}), and at least one must be left"
         )
-    units = units_of(table, getattr(config.partition, "unit", ""), "partition.unit")
+    units = _units(config, table)
     return split_table(table, config.seed, g.test_envs, g.holdout_fraction, stratified=g.stratified, units=units)
+
+
+def _units(config: RunConfig, table: SampleTable) -> np.ndarray | None:
+    """Unit of every sample, int64, where clients get whole ones."""
+    return units_of(table, getattr(config.partition, "unit", ""), "partition.unit")
 
 
 def with_split(config: RunConfig, table: SampleTable) -> SampleTable:
@@ -190,20 +195,31 @@ def build_exam(config: RunConfig, data: OpenedData, device: str) -> EnvironmentE
     import torch
 
     from fedhpc.data.samples import Samples
-    from fedhpc.federated.environments import EnvironmentExam, Part
+    from fedhpc.federated.environments import EnvironmentExam
 
     if not config.generalize.test_envs:
         return None
-    store, parts = data.store, []
-    for environment, split in enumerate(split_of(config, store.table)):
-        if environment in config.generalize.test_envs:
-            parts.append(Part(records.TEST, environment, split.inside))
-            parts.append(Part(records.ORACLE, environment, split.outside))
-        else:
-            parts.append(Part(records.VALIDATION, environment, split.outside))
+    store = data.store
 
     def read(indices: np.ndarray) -> Samples:
         pixels = torch.from_numpy(store.images(indices))
         return Samples(pixels.to(device), torch.from_numpy(store.table.labels[indices]).to(device))
 
-    return EnvironmentExam(parts, read, config.evaluate.batch_size)
+    return EnvironmentExam(exam_parts(config, store.table, data.partition), read, config.evaluate.batch_size)
+
+
+def exam_parts(config: RunConfig, table: SampleTable, partition: Partition) -> list[Part]:
+    """What is asked of a model; where units are whole, no unit validates that clients train on in another environment."""
+    from fedhpc.federated.environments import Part
+
+    units, parts = _units(config, table), []
+    for environment, split in enumerate(split_of(config, table)):
+        if environment in config.generalize.test_envs:
+            parts.append(Part(records.TEST, environment, split.inside))
+            parts.append(Part(records.ORACLE, environment, split.outside))
+            continue
+        outside = split.outside
+        if units is not None:
+            outside = outside[~np.isin(units[outside], units[np.concatenate(partition.train)])]
+        parts.append(Part(records.VALIDATION, environment, outside))
+    return parts

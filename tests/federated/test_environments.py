@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shlex
@@ -64,25 +63,6 @@ def test_no_client_has_a_sample_of_a_held_out_environment(table: SampleTable) ->
         split = split_of(run, table)[environment]
         assert sorted(split.inside) == partition.train[client].tolist(), "the trial's split, not the partition's own"
         assert sorted(split.outside) == partition.test[client].tolist()
-
-
-@pytest.mark.parametrize("stratified", [False, True])
-def test_patients_are_whole_in_every_environment_and_none_is_left_out(table: SampleTable, stratified: bool) -> None:
-    unit = np.arange(table.num_samples) // 16  # of four samples in each environment
-    patients = dataclasses.replace(table, attributes={"unit": unit * table.num_environments + table.environment})
-    run = config(generalize={"test_envs": [1], "stratified": stratified})
-    partition = run.partition.split(with_split(run, patients), run.seed)
-    assert not partition.notes
-    assert partition.unused == (table.environment == 1).sum()
-    codes = patients.attributes["unit"]
-    for split in split_of(run, patients):
-        assert not set(codes[split.inside]) & set(codes[split.outside])
-        assert abs(len(split.outside) / (len(split.inside) + len(split.outside)) - 0.2) < 0.05
-    alone = dataclasses.replace(table, attributes={"unit": np.arange(table.num_samples)[::-1]})
-    for ours, trials in zip(split_of(run, alone), split_of(run, table), strict=True):
-        assert sorted(ours.outside) == sorted(trials.outside), "samples that are each their own unit: the trial's split"
-    divided = config(partition={"kind": "by_environment", "unit": ""})
-    assert [len(s.inside) for s in split_of(divided, patients)] == [len(s.inside) for s in split_of(divided, table)]
 
 
 @pytest.mark.parametrize("kind", ["iid", "dirichlet"])
