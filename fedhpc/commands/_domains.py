@@ -209,7 +209,7 @@ def build_exam(config: RunConfig, data: OpenedData, device: str) -> EnvironmentE
 
 
 def exam_parts(config: RunConfig, table: SampleTable, partition: Partition) -> list[Part]:
-    """What is asked of a model; where units are whole, no unit validates that clients train on in another environment."""
+    """What is asked of a model; where units are whole, none validates that clients train on in another environment."""
     from fedhpc.federated.environments import Part
 
     units, parts = _units(config, table), []
