@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mpi4py
@@ -107,15 +107,18 @@ class MpiWorld:
 
     def recover(self) -> list[int]:
         """Go on with the ranks that live; collective over them. Returns their former ranks, in the new order."""
-        old, size = self._comm, self.size
-        if not old.Is_revoked():
-            old.Revoke()
-        new: MPI.Intracomm = old.Shrink()  # type: ignore[assignment]
-        kept = MPI.Group.Translate_ranks(new.Get_group(), list(range(new.Get_size())), old.Get_group())
-        with self._in("recovery"):
-            self._use(new)
-        self.lost += size - self.size
-        return list(kept)
+        kept = list(range(self.size))
+        while True:
+            old = self._comm
+            if not old.Is_revoked():
+                old.Revoke()
+            new: MPI.Intracomm = old.Shrink()  # type: ignore[assignment]
+            ranks = MPI.Group.Translate_ranks(new.Get_group(), list(range(new.Get_size())), old.Get_group())
+            self.lost += len(kept) - len(ranks)
+            kept = [kept[rank] for rank in ranks]
+            with suppress(RanksLostError), self._in("recovery"):  # lost meanwhile: once more, from the new ones
+                self._use(new)
+                return kept
 
     @contextmanager
     def _in(self, name: str, sent: Iterable[torch.Tensor] = ()) -> Iterator[None]:

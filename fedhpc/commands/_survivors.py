@@ -26,23 +26,37 @@ def cannot_survive(world: World) -> str | None:
     )
 
 
+class _Left:
+    """Which ranks are left, by the numbers that they had when the job started."""
+
+    def __init__(self, size: int) -> None:
+        self.names = list(range(size))
+        self.gone: list[int] = []
+        """Lost ranks that nobody was told of yet: of several recoveries, where one was interrupted by the next loss."""
+
+    def keep(self, kept: list[int]) -> None:
+        """Drop those that are not among `kept`, former ranks in their new order."""
+        self.gone += [name for rank, name in enumerate(self.names) if rank not in kept]
+        self.names = [self.names[rank] for rank in kept]
+
+
 def run_surviving(session: Session, engine: Engine, folder: CheckpointFolder, sink: Sink) -> Outcome:
     """Run to the end, redoing rounds in which ranks are lost; collective.
 
     Raises:
         AgreedError: the server's rank was lost; on every rank that is left.
     """
-    lost = False
+    left, lost = _Left(session.world.size), False
     while True:
         try:
             if lost:
-                _go_on(session, engine, folder, sink)
+                _go_on(session, engine, folder, sink, left)
             return engine.run()
         except RanksLostError:
             lost = True
 
 
-def _go_on(session: Session, engine: Engine, folder: CheckpointFolder, sink: Sink) -> None:
+def _go_on(session: Session, engine: Engine, folder: CheckpointFolder, sink: Sink, left: _Left) -> None:
     """Agree on who is left and where everything stands; a further loss in here starts it over."""
     world = session.world
     was_root, size = world.is_root, world.size
@@ -51,21 +65,23 @@ def _go_on(session: Session, engine: Engine, folder: CheckpointFolder, sink: Sin
         raise AgreedError("the server's rank was lost; the job ends, go on with --resume")
     if len(kept) == size:
         raise AgreedError("messages between ranks failed although no rank is lost; the job ends, go on with --resume")
-    gone = [rank for rank in range(size) if rank not in kept]
+    left.keep(kept)
+    engine.rehome(kept)
     stored: Stored | None = None
     if world.is_root:
         stored = folder.latest(session.warn)
     stored = world.share(stored)
-    clients = engine.survive(kept, lambda wanted: stored.client_states(wanted) if stored else {})
+    clients = engine.survive(lambda wanted: stored.client_states(wanted) if stored else {})
     progress = engine.progress
     if world.is_root:
         kept_state = f"their state is that of round {stored.round}" if stored else "their state is lost"
         state = f", {kept_state}" if engine.states.names else ""
         session.warn(
-            f"lost {spans(gone)}; {world.size} rank(s) redo round {progress.round + 1} without "
+            f"lost {spans(left.gone)}; {world.size} rank(s) redo round {progress.round + 1} without "
             f"{len(clients)} client(s){state}"
         )
-    for rank in gone:
+    for rank in left.gone:
         sink.record("rank_lost", float(rank), "rank", progress.round, progress.seconds_train)
     for client in clients:
         sink.record("client_lost", 1.0, "count", progress.round, progress.seconds_train, client=client)
+    left.gone = []

@@ -135,30 +135,41 @@ class Engine:
     def _cohort(self, round: int) -> tuple[int, ...]:
         return self._losses.without_lost(round, self._cohorts.clients(round))
 
-    def survive(self, kept: Sequence[int], saved: Callable[[list[int]], dict[int, torch.Tensor]]) -> list[int]:
-        """Go back to root's last round border with the ranks that are left; collective. `run` redoes the round.
-
-        The round is redone without the clients whose home was lost; from the next on they take part again, with the
-        state that `saved` has of them, else that of a client that never trained.
+    def rehome(self, kept: Sequence[int]) -> None:
+        """Deal the clients of lost ranks out to those that are left; before any collective, since it may fail as well.
 
         Args:
             kept: former ranks of those that are left, in their new order; the former root is among them.
+        """
+        lost = [client for client, home in enumerate(self.placement.homes) if home not in kept]
+        self.placement = self.placement.among(kept)
+        self._losses.leave_out(self.progress.round, lost)
+
+    def survive(self, saved: Callable[[list[int]], dict[int, torch.Tensor]]) -> list[int]:
+        """Go back to root's last round border with the ranks that are left; collective. `run` redoes the round.
+
+        The round is redone without the clients whose home was lost; from the next on they take part again, with the
+        state that `saved` has of them, else that of a client that never trained. Where ranks are lost in here too,
+        `rehome` and this method begin again: root's notes then have the clients of both losses.
+
+        Args:
             saved: the states of some clients in the last checkpoint.
 
         Returns:
-            The clients whose home was lost.
+            The clients whose home was lost since this was last done.
         """
-        self.progress = self._world.share(self.progress)
-        self._losses.put_back(self.states, self.progress.round)
-        lost = [client for client, home in enumerate(self.placement.homes) if home not in kept]
-        self.placement = self.placement.among(kept)
+        notes, lost = self._losses, sorted(self._losses.homeless)
+        self.progress, self.placement, notes.left_out, lost = self._world.share(
+            (self.progress, self.placement, notes.left_out, lost)
+        )
+        notes.put_back(self.states, self.progress.round)
         seconds = torch.from_numpy(self.costs.seconds.copy())
         self._world.broadcast_(seconds)
         self.costs.seconds = seconds.numpy()
         for client, flat in saved([c for c in lost if self.placement.homes[c] == self._world.rank]).items():
             self.states.put(client, flat)
         self._form_means()
-        self._losses.leave_out(self.progress.round, lost)
+        notes.homeless = frozenset()
         return lost
 
     def _form_means(self) -> None:

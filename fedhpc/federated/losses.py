@@ -15,7 +15,10 @@ class Losses:
     def __init__(self) -> None:
         self._round = -1
         self._before: dict[int, Tensor | None] = {}
-        self._left_out: dict[int, frozenset[int]] = {}
+        self.left_out: dict[int, frozenset[int]] = {}
+        """Clients that take no part in a round; root's are those that count."""
+        self.homeless: frozenset[int] = frozenset()
+        """Clients whose home was lost in a recovery that is not complete."""
 
     def remember(self, states: ClientStateStore, round: int, cohort: Sequence[int]) -> None:
         """Keep the states of a cohort as they are before its round."""
@@ -28,9 +31,10 @@ class Losses:
 
     def leave_out(self, round: int, clients: Sequence[int]) -> None:
         """Leave further clients out of a round; from the next on they take part again."""
-        self._left_out[round] = self._left_out.get(round, frozenset()) | frozenset(clients)
+        self.homeless |= frozenset(clients)
+        self.left_out[round] = self.left_out.get(round, frozenset()) | frozenset(clients)
 
     def without_lost(self, round: int, cohort: tuple[int, ...]) -> tuple[int, ...]:
         """A round's cohort without those who were lost in it; the whole cohort if nobody would be left."""
-        lost = self._left_out.get(round, frozenset())
+        lost = self.left_out.get(round, frozenset())
         return tuple(c for c in cohort if c not in lost) or cohort

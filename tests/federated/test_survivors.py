@@ -57,5 +57,6 @@ def test_means_over_clients_hold_and_are_formed_anew_after_a_loss(algorithm: Fed
     f.engine.placement = Placement((0, 1, 0), (0, 1))
     f.engine.states._states.pop(1)  # it was at home on the lost rank
     assert not means_hold(f, algorithm)
-    assert f.engine.survive([0], lambda clients: {}) == [1]
+    f.engine.rehome([0])
+    assert f.engine.survive(lambda clients: {}) == [1]
     assert means_hold(f, algorithm)
